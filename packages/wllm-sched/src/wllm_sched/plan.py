@@ -1,0 +1,115 @@
+"""The frozen description of one step: the only thing that crosses from the scheduler to a runner.
+
+A plan is a promise: the scheduler has already advanced its counters when it hands one out, so a runner executes every
+plan it gets, in order. Results are visible only when the step is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from wllm_sched.sampling import SamplingParams
+
+
+class Row(NamedTuple):
+    """One request's share of a step: `count` tokens from position `start`.
+
+    `samples` is the number of tokens drawn from the logits of the last position: 0 for a prefill chunk that does not
+    reach the end of the known tokens, else 1.
+    """
+
+    slot: int
+    start: int
+    count: int
+    samples: int
+
+
+class NewSlot(NamedTuple):
+    """A request that enters a slot with this step, fresh or again after a preemption.
+
+    `token_ids` are all known tokens (the prompt, and what was generated before a preemption); `num_prompt_tokens` tells
+    them apart. `seed` is the resolved 64-bit seed of this sample.
+    """
+
+    slot: int
+    token_ids: Sequence[int]
+    num_prompt_tokens: int
+    params: SamplingParams
+    seed: int
+
+
+class NewBlocks(NamedTuple):
+    """Block ids appended to a slot's table in cache group `group`, from table index `first`."""
+
+    slot: int
+    first: int
+    block_ids: tuple[int, ...]
+    group: int = 0
+
+
+class BlockCopy(NamedTuple):
+    """Copy the whole of block `source` to `target` in every layer, before the step's rows run."""
+
+    source: int
+    target: int
+    group: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One step: decode rows first, then prefill chunks. `step` counts from 0."""
+
+    step: int
+    rows: tuple[Row, ...]
+    new_slots: tuple[NewSlot, ...] = ()
+    new_blocks: tuple[NewBlocks, ...] = ()
+    copies: tuple[BlockCopy, ...] = ()
+    num_decode_rows: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens computed by the step."""
+        return sum(row.count for row in self.rows)
+
+
+class TokenLogprobs(NamedTuple):
+    """Log-probabilities of the plain model (before temperature and filters) at one position.
+
+    `rank` counts from 1. `top` holds (token id, log-probability), best first, as many as were asked for.
+    """
+
+    token_id: int
+    logprob: float
+    rank: int
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a step produced.
+
+    `tokens` and `logprobs` have one entry per row with `samples` > 0, in plan order. `prompt_logprobs` maps a slot that
+    asked for them to the entries of the prompt positions start+1 .. start+count of its row (none past the prompt's end).
+    `errors` maps a slot to a failure that ends its request only (for example logits that are not finite).
+    """
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs | None, ...]
+    prompt_logprobs: Mapping[int, tuple[TokenLogprobs, ...]] = field(default_factory=dict)
+    errors: Mapping[int, str] = field(default_factory=dict)
+
+
+class StepHandle(Protocol):
+    """A launched step."""
+
+    def wait(self) -> StepResult:
+        """Block until the step has run; releases the GIL while it waits."""
+
+
+class Runner(Protocol):
+    """Executes plans in order. `ModelRunner` of wllm-runtime and `testing.FakeRunner` satisfy it."""
+
+    def launch(self, plan: StepPlan) -> StepHandle:
+        """Start the step and return at once."""
