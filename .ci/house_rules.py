@@ -1,0 +1,107 @@
+"""The rules of the house that ruff and mypy cannot check. Prints each offence as `path:line: reason`; exits 1 on any.
+
+Sizes (a file is a noun, not a library), names that a Windows file system takes, words that only work on POSIX or
+open a door, and imports: a package imports the standard library, itself and what its pyproject.toml declares.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+MAX_LINES = 400
+CODE = {".py", ".cu", ".cuh", ".cpp"}
+SKIPPED = {"__pycache__", "dist", "site", "build"}
+RESERVED = re.compile(r"(?i)(aux|con|nul|prn|com\d|lpt\d)(\..*)?|.*[:<>\"|?*\\].*|.*[. ]")
+
+# Searched in the packages' sources only: tests and scripts may name what they guard against.
+FORBIDDEN = {
+    r"add_signal_handler": "the Proactor loop has no signal handlers: signal.signal + call_soon_threadsafe",
+    r"\.add_reader\(": "the Proactor loop has no add_reader: read in a thread",
+    r"(get_context|set_start_method)\(.fork": "Windows cannot fork: spawn",
+    r"ipc://": "Windows has no Unix sockets",
+    r"[\"']/(dev|proc|tmp|home)/": "a POSIX path",
+    r"\bos\.system\(|shell=True": "no shell: subprocess with a list",
+    r"\.so[\"']": "a Linux library name",
+    r"\btorch\.load\(|\bimport pickle\b": "no pickled weights",
+    r"trust_remote_code=True": "no remote code",
+}
+
+
+def files() -> list[Path]:
+    """Every file of the tree, without what tools put there."""
+    found = []
+    for path in sorted(ROOT.rglob("*")):
+        parts = path.relative_to(ROOT).parts
+        if parts[0] not in {".git", ".nox", ".venv"} and SKIPPED.isdisjoint(parts) and path.is_file():
+            found.append(path)
+    return found
+
+
+def size(path: Path) -> Iterator[tuple[int, str]]:
+    """Offence: longer than the cap."""
+    lines = path.read_text(encoding="utf-8").count("\n")
+    if path.suffix in CODE and lines > MAX_LINES:
+        yield lines, f"{lines} lines; the cap is {MAX_LINES}: split it along its nouns"
+
+
+def words(path: Path) -> Iterator[tuple[int, str]]:
+    """Offences: patterns of FORBIDDEN."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        for pattern, reason in FORBIDDEN.items():
+            if found := re.search(pattern, line):
+                yield number, f"{found.group()!r}: {reason}"
+
+
+def imports(path: Path, allowed: set[str]) -> Iterator[tuple[int, str]]:
+    """Offences: imports of what the package does not declare."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names = [node.module or ""]
+        else:
+            continue
+        for name in names:
+            if name.partition(".")[0] not in allowed | sys.stdlib_module_names:
+                yield node.lineno, f"imports {name}, which the package's pyproject.toml does not declare"
+
+
+def offences() -> Iterator[str]:
+    """All of them, as printed."""
+    tree = files()
+    lowered: dict[str, Path] = {}
+    for path in tree:
+        name = path.relative_to(ROOT)
+        if any(RESERVED.fullmatch(part) for part in name.parts):
+            yield f"{name.as_posix()}:1: Windows does not take this name"
+        twin = lowered.setdefault(name.as_posix().lower(), name)
+        if twin != name:
+            yield f"{name.as_posix()}:1: differs from {twin.as_posix()} only in case"
+        if path.suffix in CODE:
+            yield from (f"{name.as_posix()}:{line}: {reason}" for line, reason in size(path))
+    for package in sorted(ROOT.glob("packages/*/pyproject.toml")):
+        project = tomllib.loads(package.read_text(encoding="utf-8"))["project"]
+        declared = [re.split(r"[^\w.-]", dep)[0] for dep in [project["name"], *project["dependencies"]]]
+        allowed = {name.replace("-", "_").lower() for name in declared}
+        for path in sorted((package.parent / "src").rglob("*.py")):
+            name = path.relative_to(ROOT)
+            for line, reason in [*words(path), *imports(path, allowed)]:
+                yield f"{name.as_posix()}:{line}: {reason}"
+
+
+def main() -> None:
+    """Print the offences; exit 1 when there are any."""
+    found = list(offences())
+    print("\n".join(found) or f"house rules: {len(files())} files, no offence")
+    if found:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

