@@ -1,0 +1,13 @@
+"""Text in, text out: chat template, tokenizer, incremental detokenizer, stop strings.
+
+Pure functions of strings and token ids. Opens no file and imports no torch, transformers or fastapi: the server and
+the offline `LLM` share it.
+"""
+
+from wllm_api.text.bad_words import resolve_bad_words
+from wllm_api.text.detokenizer import Detokenizer
+from wllm_api.text.output import OutputText, TextDelta
+from wllm_api.text.template import ChatTemplate
+from wllm_api.text.tokenizer import Tokenizer
+
+__all__ = ["ChatTemplate", "Detokenizer", "OutputText", "TextDelta", "Tokenizer", "resolve_bad_words"]
