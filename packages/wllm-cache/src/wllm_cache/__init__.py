@@ -1,0 +1,16 @@
+"""KV block allocator and prefix cache of wLLM: block ids, never tensors. Standard library only."""
+
+from wllm_cache.errors import CacheError, InvalidSize, OutOfBlocks
+from wllm_cache.hashing import block_hashes, root_hash
+from wllm_cache.pool import BlockPool
+from wllm_cache.table import BlockTable
+
+__all__ = [
+    "BlockPool",
+    "BlockTable",
+    "CacheError",
+    "InvalidSize",
+    "OutOfBlocks",
+    "block_hashes",
+    "root_hash",
+]
