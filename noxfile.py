@@ -5,7 +5,7 @@ Siblings always come from the wheels in dist/, given to pip by path, so pip neve
 
     nox                              tests, lint, types, docs
     nox -s tests                     every package in an environment of its own, then the tests across packages
-    nox -s "tests(wllm-cache)"       one package
+    nox -s "tests(wllm-cache)"       one package; after `--` come pytest's arguments, paths too
     nox -r -s tests                  the same in the environments of the last run: quick, but they may hold too much
     nox -s full                      the tests with the full counts
     nox -s serve -- MODEL --flags    install everything and serve
@@ -120,8 +120,9 @@ def tests(session: nox.Session, part: str) -> None:
     if part in WITH_MODEL:
         install_model(session)
     folder = f"packages/{part}/tests" if part in PROJECTS else "tests"
+    named = any(argument.startswith(("packages", "tests")) for argument in session.posargs)
     # Not `python -m pytest`: that would put the checkout on the path. No tests found is exit code 5, a failure.
-    session.run("pytest", folder, *session.posargs)
+    session.run("pytest", *([] if named else [folder]), *session.posargs)
 
 
 @nox.session(requires=["build"], venv_backend="none")
