@@ -1,0 +1,75 @@
+"""What a user may ask of the engine: one frozen dataclass, built by the command line or by `LLM`.
+
+Standard library only, so that the API process can build and pickle it without loading torch. Values are checked here as
+far as no model is needed; `engine.py` resolves the rest and gives the reason for each resolved value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal, get_args
+
+from wllm_runtime.errors import ConfigError
+
+Device = Literal["auto", "cuda", "cpu"]
+DType = Literal["auto", "float32", "bfloat16", "float16"]
+LoadFormat = Literal["auto", "dummy"]
+
+BLOCK_SIZES = (8, 16, 32, 64, 128)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Settings of one engine; None means "choose for me". Raises `ConfigError` for a value that no model could take.
+
+    `pipeline_depth` is the number of steps in flight (1 is for debugging). `max_stall_ms` bounds the time that a step
+    with prefill may take while others decode. `gpu_memory_utilization` is the share of free device memory to use.
+    """
+
+    model: str
+    device: Device = "auto"
+    dtype: DType = "auto"
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    block_size: int = 16
+    num_kv_blocks: int | None = None
+    gpu_memory_utilization: float = 0.9
+    enable_prefix_caching: bool = True
+    load_format: LoadFormat = "auto"
+    quantization: str | None = None
+    kv_cache_dtype: str = "auto"
+    revision: str | None = None
+    skip_tokenizer_init: bool = False
+    seed: int = 0
+    pipeline_depth: int = 2
+    max_stall_ms: float = 100.0
+
+    def __post_init__(self) -> None:
+        self._check_choice("device", get_args(Device))
+        self._check_choice("dtype", get_args(DType))
+        self._check_choice("load_format", get_args(LoadFormat))
+        self._check_choice("block_size", BLOCK_SIZES)
+        for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "num_kv_blocks", "pipeline_depth"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}")
+        if not 0.0 < self.gpu_memory_utilization <= 1.0:
+            raise ConfigError(f"gpu_memory_utilization must lie in (0, 1], got {self.gpu_memory_utilization!r}")
+        if self.quantization is not None:
+            raise ConfigError(
+                f"quantization={self.quantization!r} is not supported yet; leave it out "
+                "(GGUF files are dequantised when they are loaded)"
+            )
+        if self.kv_cache_dtype != "auto":
+            raise ConfigError(f"kv_cache_dtype={self.kv_cache_dtype!r} is not supported yet; use 'auto' (the model's dtype)")
+
+    def _check_choice(self, name: str, choices: tuple[object, ...]) -> None:
+        value = getattr(self, name)
+        if value not in choices:
+            raise ConfigError(f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}")
+
+    @classmethod
+    def setting_names(cls) -> tuple[str, ...]:
+        """Names of all settings, in order."""
+        return tuple(f.name for f in fields(cls))

@@ -1,0 +1,176 @@
+"""`create_engine`: from an `EngineConfig` to a running engine. The function that the engine process runs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from tqdm import tqdm
+from wllm_cache import BlockPool
+from wllm_sched import EngineLoop, ModelInfo, Scheduler, SchedulerConfig
+
+from wllm_runtime.buffers import SlotTables, allocate_kv_cache
+from wllm_runtime.checkpoint import Checkpoint, open_checkpoint
+from wllm_runtime.config import EngineConfig
+from wllm_runtime.memory import MIB, MemoryPlan, plan_memory
+from wllm_runtime.models import weights
+from wllm_runtime.models.decoder import Decoder
+from wllm_runtime.models.decoder_config import DecoderConfig
+from wllm_runtime.runner import ModelRunner
+from wllm_runtime.sampler import Sampler
+from wllm_runtime.settings import Settings, resolve_device, resolve_dtype, resolve_sizes
+
+
+class ModelEngine(EngineLoop):
+    """An engine loop over a real model; one thread calls everything."""
+
+    def __init__(self, scheduler: Scheduler, runner: ModelRunner, model_info: ModelInfo, depth: int) -> None:
+        super().__init__(scheduler, runner, depth=depth)
+        self._model_runner = runner
+        self._model_info = model_info
+
+    @property
+    def model_info(self) -> ModelInfo:
+        """Facts about the model."""
+        return self._model_info
+
+    def close(self) -> None:
+        """Finish what is in flight and release the model."""
+        super().close()
+        self._model_runner.close()
+
+
+def create_engine(config: EngineConfig) -> ModelEngine:
+    """Open the checkpoint, load the model and lay out the KV cache.
+
+    Raises `CheckpointError`, `UnsupportedModel`, `WeightsError`, `ConfigError` or `OutOfMemory`.
+    """
+    settings = Settings()
+    checkpoint = open_checkpoint(
+        config.model,
+        revision=config.revision,
+        load_format=config.load_format,
+        skip_tokenizer=config.skip_tokenizer_init,
+    )
+    settings.add("model", config.model, f"{checkpoint.format}: {checkpoint.path}")
+    decoder_config = _decoder_config(checkpoint)
+    device = resolve_device(config, settings)
+    dtype = resolve_dtype(config, checkpoint.config.dtype, device, settings)
+    model = _build_model(decoder_config, checkpoint, config, device, dtype)
+    num_seqs, batched_tokens = resolve_sizes(config, device, settings)
+    memory = plan_memory(
+        config,
+        device=device,
+        bytes_per_token=decoder_config.kv_elements_per_token * dtype.itemsize,
+        context_len=decoder_config.rope.longest_context,
+        max_num_seqs=num_seqs,
+    )
+    settings.add("kv_blocks", memory.num_kv_blocks, f"{memory.kv_bytes / MIB:,.0f} MiB; {memory.reason_blocks}")
+    settings.add("max_model_len", memory.max_model_len, memory.reason_model_len)
+    caching = "on" if config.enable_prefix_caching else "off"
+    settings.add("prefix_caching", caching, "a later request that begins alike skips its prefill")
+    settings.add("pipeline_depth", config.pipeline_depth, "steps in flight")
+    info = _model_info(config, checkpoint, decoder_config, memory, device, dtype, settings)
+    scheduler = Scheduler(
+        SchedulerConfig(
+            max_num_seqs=num_seqs,
+            max_num_batched_tokens=batched_tokens,
+            max_model_len=memory.max_model_len,
+            enable_prefix_caching=config.enable_prefix_caching,
+            eos_token_ids=checkpoint.eos_token_ids,
+            vocab_size=decoder_config.vocab_size,
+            max_stall_ms=config.max_stall_ms,
+            length_salt_above=(
+                decoder_config.rope.max_position_embeddings if decoder_config.rope.depends_on_length else None
+            ),
+        ),
+        BlockPool(memory.num_kv_blocks, memory.block_size),
+    )
+    runner = _build_runner(model, memory, num_seqs, info, device, dtype)
+    return ModelEngine(scheduler, runner, info, config.pipeline_depth)
+
+
+def _decoder_config(checkpoint: Checkpoint) -> DecoderConfig:
+    config = DecoderConfig.from_pretrained(checkpoint.config)
+    factors = checkpoint.rope_freq_factors
+    if factors is None:
+        return config
+    return dataclasses.replace(config, rope=dataclasses.replace(config.rope, freq_factors=tuple(factors.tolist())))
+
+
+def _build_model(
+    decoder_config: DecoderConfig,
+    checkpoint: Checkpoint,
+    config: EngineConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Decoder:
+    default_dtype = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with device:
+            model = Decoder(decoder_config)
+    finally:
+        torch.set_default_dtype(default_dtype)
+    if checkpoint.weights is None:
+        weights.fill_random(model, config.seed)
+        return model.eval()
+    reader = checkpoint.weights
+    try:
+        # disable=None: a bar on a terminal, nothing in a log file.
+        with tqdm(total=reader.num_bytes, unit="B", unit_scale=True, desc="loading weights", disable=None) as bar:
+            weights.load(model, reader, bar.update)
+    finally:
+        reader.close()
+    return model.eval()
+
+
+def _build_runner(
+    model: Decoder,
+    memory: MemoryPlan,
+    num_seqs: int,
+    info: ModelInfo,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> ModelRunner:
+    config = model.config
+    kv = allocate_kv_cache(
+        config.num_layers,
+        memory.num_kv_blocks,
+        config.num_kv_heads,
+        memory.block_size,
+        config.head_dim,
+        dtype,
+        device,
+    )
+    tables = SlotTables(num_seqs, memory.max_model_len, memory.block_size, device)
+    sampler = Sampler(num_seqs, config.vocab_size, info.eos_token_ids, device)
+    return ModelRunner(model, kv, tables, sampler)
+
+
+def _model_info(
+    config: EngineConfig,
+    checkpoint: Checkpoint,
+    decoder_config: DecoderConfig,
+    memory: MemoryPlan,
+    device: torch.device,
+    dtype: torch.dtype,
+    settings: Settings,
+) -> ModelInfo:
+    return ModelInfo(
+        model=config.model,
+        architecture=decoder_config.architecture,
+        tokenizer_json=checkpoint.tokenizer_json,
+        chat_template=checkpoint.chat_template,
+        special_tokens=checkpoint.special_tokens,
+        eos_token_ids=checkpoint.eos_token_ids,
+        bos_token_id=checkpoint.bos_token_id,
+        vocab_size=decoder_config.vocab_size,
+        max_model_len=memory.max_model_len,
+        num_kv_blocks=memory.num_kv_blocks,
+        block_size=memory.block_size,
+        dtype=str(dtype).removeprefix("torch."),
+        device=str(device),
+        default_sampling=checkpoint.default_sampling,
+        settings=tuple(settings.rows),
+    )

@@ -1,0 +1,1 @@
+"""Models: one parametric decoder; families differ by configuration, not by copies."""

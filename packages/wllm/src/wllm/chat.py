@@ -1,0 +1,65 @@
+"""`wllm chat`: talk to a model in the terminal; the model runs in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from wllm_api.errors import TemplateError
+from wllm_sched import SamplingParams
+
+from wllm.console import complain, say
+from wllm.llm import LLM
+
+HELP = """  /reset   forget the conversation
+  /exit    leave (so do Ctrl+D and Ctrl+Z; Ctrl+C stops an answer)"""
+
+
+def chat(settings: Mapping[str, Any], *, system: str | None, temperature: float | None, max_tokens: int | None) -> int:
+    """Run the conversation until the user leaves; returns the exit code."""
+    with LLM(**settings) as llm:
+        say(f"{llm.model_info.model}\n{HELP}")
+        defaults = dict(llm.model_info.default_sampling)
+        if temperature is not None:
+            defaults["temperature"] = temperature
+        params = SamplingParams(**defaults, max_tokens=max_tokens)  # type: ignore[arg-type]
+        opening = [{"role": "system", "content": system}] if system else []
+        messages = list(opening)
+        while (text := _ask()) is not None:
+            if text == "/exit":
+                break
+            if text == "/reset":
+                messages = list(opening)
+            elif text:
+                messages.append({"role": "user", "content": text})
+                answer = _answer(llm, messages, params)
+                if answer is None:
+                    messages.pop()
+                else:
+                    messages.append({"role": "assistant", "content": answer})
+    return 0
+
+
+def _ask() -> str | None:
+    try:
+        return input("> ").strip()
+    except (EOFError, KeyboardInterrupt):
+        say()
+        return None
+
+
+def _answer(llm: LLM, messages: list[dict[str, str]], params: SamplingParams) -> str | None:
+    """Show the answer as it comes; None when the model refused the conversation."""
+    pieces: list[str] = []
+    stream = llm.stream_chat(messages, params)
+    try:
+        for piece in stream:
+            pieces.append(piece)
+            say(piece, end="")
+    except KeyboardInterrupt:
+        stream.close()
+    except (ValueError, TemplateError) as error:
+        complain(f"{error}\n(/reset starts over)")
+        return None
+    say()
+    return "".join(pieces)

@@ -1,0 +1,120 @@
+"""The `wllm` command. Its top level imports the standard library only, so that `wllm --help` answers at once."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from wllm.console import complain, use_utf8
+from wllm.flags import add_engine_flags, engine_settings
+
+EPILOG = """examples:
+  wllm serve                                   the small default model on http://127.0.0.1:8000/v1
+  wllm serve Qwen/Qwen2.5-0.5B-Instruct        a model from the hub
+  wllm serve C:\\models\\small.gguf --port 9000  a file
+  wllm chat                                    talk to a model in the terminal"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code."""
+    use_utf8()
+    args = build_parser().parse_args(argv)
+    if args.version:
+        return _version()
+    if args.command is None:
+        build_parser().print_help()
+        return 2
+    try:
+        return int(args.run(args))
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if not _is_for_the_user(error):
+            raise
+        complain(f"wllm {args.command}: {error}")
+        return 1
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="wllm",
+        description="A native Windows and Linux LLM inference server with an OpenAI-compatible API.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="store_true", help="show the version and exit")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    _add_serve(commands)
+    _add_chat(commands)
+    return parser
+
+
+def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    serve = commands.add_parser("serve", help="serve a model over an OpenAI-compatible HTTP API")
+    add_engine_flags(serve)
+    group = serve.add_argument_group("server")
+    group.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)")
+    group.add_argument("--port", type=int, default=8000, help="port to listen on (default: 8000)")
+    group.add_argument(
+        "--api-key",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="key that clients must send; repeatable (default: the environment variable WLLM_API_KEY, else none)",
+    )
+    group.add_argument("--no-auth", action="store_true", help="allow another --host than this machine without a key")
+    group.add_argument(
+        "--served-model-name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="name of the model in the API; repeatable (default: from MODEL)",
+    )
+    group.add_argument("--allowed-origin", action="append", default=[], metavar="URL", help="web page origin to allow")
+    group.add_argument("--allowed-host", action="append", default=[], metavar="NAME", help="host name to answer to")
+    group.add_argument("--metrics-prefix", default="wllm:", help="prefix of the names in /metrics (default: wllm:)")
+    serve.set_defaults(run=_serve)
+
+
+def _add_chat(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    chat = commands.add_parser("chat", help="talk to a model in the terminal")
+    add_engine_flags(chat)
+    group = chat.add_argument_group("conversation")
+    group.add_argument("--system", metavar="TEXT", help="system message")
+    group.add_argument("--temperature", type=float, help="0 always takes the likeliest token (default: the model's)")
+    group.add_argument("--max-tokens", type=int, metavar="N", help="longest answer (default: to the end of the context)")
+    chat.set_defaults(run=_chat)
+
+
+def _serve(args: argparse.Namespace) -> int:
+    from wllm.serve import serve
+
+    return serve(args.model, engine_settings(args), args)
+
+
+def _chat(args: argparse.Namespace) -> int:
+    from wllm.chat import chat
+
+    settings = {"model": args.model, **engine_settings(args)}
+    return chat(settings, system=args.system, temperature=args.temperature, max_tokens=args.max_tokens)
+
+
+def _version() -> int:
+    from importlib.metadata import version
+
+    from wllm.console import say
+
+    say(f"wllm {version('wllm')}, Python {sys.version.split()[0]}")
+    return 0
+
+
+def _is_for_the_user(error: Exception) -> bool:
+    # Named exceptions say what happened and what to do; anything else is a bug and keeps its traceback.
+    modules = (type(error).__module__ or "").partition(".")[0]
+    return modules.startswith("wllm")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""The terminal: UTF-8 with a replacement for what it cannot show, and errors as one message instead of a traceback."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Sequence
+
+
+def use_utf8() -> None:
+    """Make standard output and error UTF-8; a character that cannot be shown is replaced, never an exception."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="replace")
+
+
+def say(text: str = "", *, end: str = "\n") -> None:
+    """Print to standard output at once."""
+    print(text, end=end, flush=True)  # noqa: T201
+
+
+def complain(text: str) -> None:
+    """Print to standard error at once."""
+    print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def settings_table(rows: Sequence[tuple[str, str, str]]) -> str:
+    """Resolved settings, one a line: name, value, and the reason for the value."""
+    name_width = max((len(name) for name, _, _ in rows), default=0)
+    value_width = max((len(value) for _, value, _ in rows if len(value) <= 24), default=0)
+    return "\n".join(f"  {name:<{name_width}}  {value:<{value_width}}  {reason}" for name, value, reason in rows)

@@ -1,0 +1,83 @@
+"""Command-line flags of the engine, shared by every command that loads a model. Standard library only."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+# Mirrors `wllm_runtime.EngineConfig`, which checks the values; a test compares the two.
+_ENGINE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("--device", {"choices": ("auto", "cuda", "cpu"), "default": "auto", "help": "where the model runs (default: auto)"}),
+    (
+        "--dtype",
+        {
+            "choices": ("auto", "float32", "bfloat16", "float16"),
+            "default": "auto",
+            "help": "type of weights and KV cache (default: auto, which is float32 on a CPU)",
+        },
+    ),
+    ("--max-model-len", {"type": int, "metavar": "TOKENS", "help": "longest prompt plus answer (default: what fits)"}),
+    ("--max-num-seqs", {"type": int, "metavar": "N", "help": "requests that run at a time; others wait (default: 64)"}),
+    (
+        "--max-num-batched-tokens",
+        {"type": int, "metavar": "TOKENS", "help": "most tokens computed in one step (default: 512 on a CPU, else 2048)"},
+    ),
+    ("--block-size", {"type": int, "default": 16, "metavar": "TOKENS", "help": "tokens in a KV block (default: 16)"}),
+    ("--num-kv-blocks", {"type": int, "metavar": "N", "help": "KV blocks to allocate (default: from free memory)"}),
+    (
+        "--gpu-memory-utilization",
+        {"type": float, "default": 0.9, "metavar": "SHARE", "help": "share of free GPU memory to use (default: 0.9)"},
+    ),
+    (
+        "--enable-prefix-caching",
+        {
+            "action": argparse.BooleanOptionalAction,
+            "default": True,
+            "help": "keep KV blocks of finished requests for prompts that begin alike (default: on)",
+        },
+    ),
+    (
+        "--load-format",
+        {"choices": ("auto", "dummy"), "default": "auto", "help": "'dummy' fills the model with random values"},
+    ),
+    ("--quantization", {"metavar": "METHOD", "help": "not supported yet; GGUF files are dequantised on loading"}),
+    ("--kv-cache-dtype", {"default": "auto", "metavar": "DTYPE", "help": "only 'auto' yet: the model's dtype"}),
+    ("--revision", {"metavar": "NAME", "help": "branch, tag or commit on the hub (default: main)"}),
+    (
+        "--skip-tokenizer-init",
+        {"action": "store_true", "help": "load no tokenizer: requests must send token ids, answers have no text"},
+    ),
+    ("--seed", {"type": int, "default": 0, "help": "seed of the random weights of --load-format dummy (default: 0)"}),
+    (
+        "--pipeline-depth",
+        {"type": int, "default": 2, "metavar": "STEPS", "help": "steps in flight; 1 is for debugging (default: 2)"},
+    ),
+    (
+        "--max-stall-ms",
+        {
+            "type": float,
+            "default": 100.0,
+            "metavar": "MS",
+            "help": "longest step while others wait for their next token; prompts are cut to fit (default: 100)",
+        },
+    ),
+)
+
+
+def add_engine_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the model argument and every engine setting."""
+    parser.add_argument(
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help="hub id, local directory, or .gguf file (default: a small model, SmolLM2-135M-Instruct)",
+    )
+    group = parser.add_argument_group("engine")
+    for flag, options in _ENGINE_FLAGS:
+        group.add_argument(flag, **options)
+
+
+def engine_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """The engine settings among parsed flags, by `EngineConfig` field name, without the model."""
+    names = (flag.removeprefix("--").replace("-", "_") for flag, _ in _ENGINE_FLAGS)
+    return {name: getattr(args, name) for name in names}
