@@ -1,0 +1,32 @@
+"""The pages say what the command line says, and link only to what is there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("packages/*/README.md"), *ROOT.glob("docs/**/*.md")]
+
+
+def help_of(command: str) -> str:
+    arguments = [sys.executable, "-m", "wllm.cli", command, "--help"]
+    return subprocess.run(arguments, capture_output=True, encoding="utf-8", check=True).stdout
+
+
+def test_every_flag_is_in_the_configuration_page() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"^\| `(--[a-z-]+)`", page, flags=re.MULTILINE))
+    offered = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", help_of("serve"))) - {"--help"}
+    assert documented == {flag for flag in offered if not flag.startswith("--no-enable")}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    links = re.findall(r"\]\(([^)#\s]+)", text)
+    assert not [link for link in links if "://" not in link and not (page.parent / link).exists()]
