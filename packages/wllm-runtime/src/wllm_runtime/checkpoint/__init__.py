@@ -1,0 +1,28 @@
+"""Model files: the only part of wLLM that opens them.
+
+`open_checkpoint` takes a hub id, a directory of safetensors files or a GGUF file and returns the configuration, the
+tokenizer as text and a reader of weights. It builds no model, knows no device, and never runs code from a checkpoint.
+Called by the engine process while it loads.
+"""
+
+from wllm_runtime.checkpoint.errors import (
+    CheckpointError,
+    DamagedCheckpoint,
+    DownloadFailed,
+    ModelNotFound,
+    UnsupportedCheckpoint,
+)
+from wllm_runtime.checkpoint.interface import Checkpoint, LoadFormat, WeightReader
+from wllm_runtime.checkpoint.opening import open_checkpoint
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "DamagedCheckpoint",
+    "DownloadFailed",
+    "LoadFormat",
+    "ModelNotFound",
+    "UnsupportedCheckpoint",
+    "WeightReader",
+    "open_checkpoint",
+]

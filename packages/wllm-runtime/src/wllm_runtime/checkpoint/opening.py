@@ -1,0 +1,78 @@
+"""From the name of a model to an opened checkpoint."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+from wllm_runtime.checkpoint.directory import open_directory
+from wllm_runtime.checkpoint.errors import DamagedCheckpoint, ModelNotFound, UnsupportedCheckpoint
+from wllm_runtime.checkpoint.gguf_file.opening import open_gguf
+from wllm_runtime.checkpoint.interface import Checkpoint, LoadFormat
+
+_HUB_ID = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
+
+
+def open_checkpoint(
+    model: str | Path,
+    *,
+    revision: str | None = None,
+    load_format: LoadFormat = "auto",
+    skip_tokenizer: bool = False,
+) -> Checkpoint:
+    """Opens a local directory, a .gguf file or, if there is no such path, a hub id; raises a `CheckpointError`.
+
+    `model` comes from the person who starts the engine, never from a request. "dummy" opens no weight files.
+    """
+    if load_format not in get_args(LoadFormat):
+        raise UnsupportedCheckpoint(
+            f"load_format {load_format!r} is unknown. Use one of {', '.join(get_args(LoadFormat))}."
+        )
+    path = Path(model).expanduser()
+    try:
+        if not path.exists():
+            path = _download(str(model), path, revision, load_format)
+        if path.is_dir():
+            path = _only_gguf_in(path) or path
+        if path.is_dir():
+            return open_directory(path, load_format=load_format, skip_tokenizer=skip_tokenizer)
+        return _open_file(path, load_format, skip_tokenizer)
+    except (OSError, ValueError) as error:  # no permission, a broken disk, a name that the system refuses
+        raise ModelNotFound(f"{path} cannot be read: {error}. Check the path and its permissions.") from error
+
+
+def _download(model: str, path: Path, revision: str | None, load_format: LoadFormat) -> Path:
+    if not _HUB_ID.fullmatch(model) or model.lower().endswith(".gguf"):
+        raise ModelNotFound(
+            f"There is no file or directory {path} (looked in {Path.cwd()}), and {model!r} is no hub id of the form "
+            "'organisation/name'. Check the spelling."
+        )
+    from wllm_runtime.checkpoint.hub import download  # local models must start without the hub's libraries
+
+    return download(model, revision=revision, weights=load_format != "dummy")
+
+
+def _only_gguf_in(directory: Path) -> Path | None:
+    if (directory / "config.json").exists():
+        return None
+    files = sorted(path for path in directory.iterdir() if path.suffix.lower() == ".gguf")
+    if len(files) > 1:
+        names = ", ".join(path.name for path in files)
+        raise UnsupportedCheckpoint(f"{directory} holds {len(files)} GGUF files ({names}). Give the path of one.")
+    return files[0] if files else None
+
+
+def _open_file(path: Path, load_format: LoadFormat, skip_tokenizer: bool) -> Checkpoint:
+    with path.open("rb") as file:
+        magic = file.read(4)
+    if magic == b"GGUF":
+        return open_gguf(path, load_format=load_format, skip_tokenizer=skip_tokenizer)
+    if path.suffix.lower() == ".gguf":
+        raise DamagedCheckpoint(
+            f"{path} ({path.stat().st_size} bytes) is no GGUF file: it begins with {magic!r}, not b'GGUF'. "
+            "Incomplete download? Fetch it again."
+        )
+    raise UnsupportedCheckpoint(
+        f"{path} is a single file that is not GGUF. For safetensors give the directory that holds it and config.json."
+    )
