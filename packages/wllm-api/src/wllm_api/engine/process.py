@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from wllm_sched.messages import EngineStats, ModelInfo
-from wllm_sched.sampling import SamplingParams
-
 from wllm_api.engine.stream import RequestStream
 from wllm_api.errors import EngineState
+from wllm_sched.messages import EngineStats, ModelInfo
+from wllm_sched.sampling import SamplingParams
 
 
 class EngineProcess:

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from wllm_sched.sampling import SamplingParams
+from dataclasses import replace
 
 from wllm_api.text.tokenizer import Tokenizer
+from wllm_sched.errors import InvalidParameter
+from wllm_sched.sampling import SamplingParams
 
 
 def resolve_bad_words(params: SamplingParams, tokenizer: Tokenizer) -> SamplingParams:
-    """`params` with its `bad_words`, with and without a leading space, added to `bad_words_token_ids`."""
-    raise NotImplementedError
+    """`params` with its `bad_words`, with and without a leading space, added to `bad_words_token_ids`.
+
+    Raises `InvalidParameter` for a word without tokens and `InvalidText` for one that is not valid Unicode.
+    """
+    if not params.bad_words:
+        return params
+    banned = [tuple(token_ids) for token_ids in params.bad_words_token_ids]
+    for word in params.bad_words:
+        bare = word.lstrip()
+        if not bare:
+            raise InvalidParameter("bad_words", f"A bad word is empty: {word!r}. Leave it out, or give it a letter.")
+        # A vocabulary has one token for the word at the start of a text and another for the word after a space.
+        for text in (bare, " " + bare):
+            token_ids = tuple(tokenizer.encode(text, add_special_tokens=False))
+            if token_ids and token_ids not in banned:
+                banned.append(token_ids)
+    return replace(params, bad_words=(), bad_words_token_ids=tuple(banned))

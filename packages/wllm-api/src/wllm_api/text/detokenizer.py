@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 
 from wllm_api.text.tokenizer import Tokenizer
+
+_LONGEST_HALF = 3  # bytes that an unfinished UTF-8 character can have
 
 
 class Detokenizer:
     """The text that follows `prompt_token_ids`, never a part of a character.
 
     The pieces joined are the decode of prompt and output together, less the prompt's text and an unfinished last
-    character.
+    character. `tokenizers.decoders.DecodeStream` is not used: it is primed with the whole prompt, holds text back
+    without limit while bytes are invalid, and can fail in the middle of a stream.
     """
 
     def __init__(
         self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int] = (), *, skip_special_tokens: bool = True
     ) -> None:
-        raise NotImplementedError
+        self._tokenizer = tokenizer
+        self._skip = skip_special_tokens
+        self._first = True
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        tail = b""
+        for token_id in reversed(prompt_token_ids):
+            piece = tokenizer.piece(token_id, first=False, skip_special_tokens=skip_special_tokens)
+            if piece is not None:
+                tail = piece + tail
+                self._first = False
+            if len(tail) >= _LONGEST_HALF:
+                break
+        self._utf8.decode(tail)  # a character that the prompt began is whole in the output
 
     def push(self, token_id: int) -> str:
         """The text that became whole with this token, often one word, sometimes nothing."""
-        raise NotImplementedError
+        piece = self._tokenizer.piece(token_id, first=self._first, skip_special_tokens=self._skip)
+        if piece is None:
+            return ""
+        self._first = False
+        return self._utf8.decode(piece)

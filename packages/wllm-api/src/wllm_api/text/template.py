@@ -5,14 +5,67 @@ Templates come with model files, so they are untrusted: they run sandboxed, with
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
+
+from wllm_api.errors import TemplateError
+from wllm_api.text.limits import MAX_SOURCE, LimitError, Meter, check_size
+from wllm_api.text.sandbox import Refused, TemplateEnvironment, active_meter
+
+# transformers marks the end of the message to be continued with this text, and cuts the prompt there.
+_CONTINUE_HERE = "CONTINUE_FINAL_MESSAGE_TAG "
+_REASONING_NAMES = ("reasoning_content", "thinking", "reasoning")
+_OWN_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt"})
+
+
+@functools.cache
+def _environment() -> TemplateEnvironment:
+    return TemplateEnvironment()
+
+
+def _plain(value: object) -> object:
+    """`value` rebuilt from JSON's types, since any other object has methods that a template could call."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case Mapping():
+            return {str(key): _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+    raise TemplateError(
+        f"A chat template takes texts, numbers, lists and dictionaries, not {type(value).__name__} ({value!r:.80}). "
+        "Convert it first."
+    )
+
+
+def _plain_message(message: Mapping[str, object]) -> dict[str, object]:
+    # Absent and null are the same to a client, but "None" would be printed by most templates.
+    plain = {str(key): _plain(value) for key, value in message.items() if value is not None}
+    reasoning = next((plain[name] for name in _REASONING_NAMES if name in plain), None)
+    if reasoning is not None:
+        plain = {"thinking": reasoning, **plain, "reasoning_content": reasoning}
+    return plain
 
 
 class ChatTemplate:
     """A compiled chat template; raises `TemplateError` when `source` cannot be parsed."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
-        raise NotImplementedError
+        if len(source) > MAX_SOURCE:
+            raise TemplateError(
+                f"The chat template has {len(source):,} characters, the limit is {MAX_SOURCE:,}. Use a smaller one."
+            )
+        self._source = source
+        self._special_tokens = dict(special_tokens)
+        try:
+            self._template = _environment().compiled(source)
+        except Exception as error:  # jinja2's errors, and the compiler's for code that is nested too deeply
+            line = getattr(error, "lineno", None)
+            where = "" if line is None else f" (line {line})"
+            raise TemplateError(
+                f"The model's chat template cannot be parsed: {type(error).__name__}: {error}{where}. "
+                "Give the model a corrected chat_template."
+            ) from error
 
     def render(
         self,
@@ -24,4 +77,77 @@ class ChatTemplate:
         extra: Mapping[str, object] | None = None,
     ) -> str:
         """The prompt for `messages`; `extra` are further template variables. Raises `TemplateError`."""
-        raise NotImplementedError
+        chat = [_plain_message(message) for message in messages]
+        variables = {name: _plain(value) for name, value in (extra or {}).items()}
+        reserved = _OWN_VARIABLES.intersection(variables)
+        if reserved:
+            raise TemplateError(f"Template variables cannot be named {sorted(reserved)}. Use the request's own fields.")
+        continued = ""
+        if continue_final_message:
+            if add_generation_prompt:
+                raise TemplateError(
+                    "continue_final_message and add_generation_prompt are both true, but a prompt either goes on with "
+                    "the last message or begins a new one. Set one of them to false."
+                )
+            continued = self._mark_end(chat)
+        variables = {
+            "documents": None,
+            **self._special_tokens,
+            **variables,
+            "messages": chat,
+            "tools": None if tools is None else _plain(list(tools)),
+            "add_generation_prompt": add_generation_prompt,
+        }
+        prompt = self._run(variables)
+        return _cut_at_mark(prompt, continued) if continue_final_message else prompt
+
+    def _mark_end(self, chat: list[dict[str, object]]) -> str:
+        content = chat[-1].get("content") if chat else None
+        if isinstance(content, list):  # of parts: the last text is the one to continue
+            holder = next((part for part in reversed(content) if isinstance(part, dict) and "text" in part), {})
+            field = "text"
+        else:
+            holder, field = (chat[-1] if chat else {}), "content"
+        text = holder.get(field)
+        if not isinstance(text, str) or "content" not in self._source:
+            raise TemplateError(
+                "continue_final_message is true, but the last message has no content that this model's template shows. "
+                "End the messages with the text to continue, or set continue_final_message to false."
+            )
+        holder[field] = text + _CONTINUE_HERE
+        return text
+
+    def _run(self, variables: Mapping[str, object]) -> str:
+        token = active_meter.set(Meter())
+        try:
+            pieces, size = [], 0
+            for piece in self._template.generate(variables):
+                size += len(piece)
+                check_size(size)
+                pieces.append(piece)
+        except Refused as error:
+            raise TemplateError(str(error)) from error
+        except LimitError as error:
+            raise TemplateError(
+                f"The model's chat template was stopped: {error}. Send fewer or shorter messages, or correct the template."
+            ) from error
+        except Exception as error:  # a template can raise anything that Python can
+            raise TemplateError(
+                f"The model's chat template failed on these messages: {type(error).__name__}: {error}. "
+                "Send messages of a form that the template knows."
+            ) from error
+        finally:
+            active_meter.reset(token)
+        return "".join(pieces)
+
+
+def _cut_at_mark(prompt: str, continued: str) -> str:
+    mark = _CONTINUE_HERE.strip()
+    if continued.strip() not in prompt or mark not in prompt:
+        raise TemplateError(
+            "continue_final_message is true, but this model's template does not show the whole of the last message. "
+            "Set continue_final_message to false."
+        )
+    end = prompt.rindex(mark)
+    # A template that trims its messages has taken the blank off the mark: then what stands before it is trimmed too.
+    return prompt[:end] if prompt.startswith(_CONTINUE_HERE, end) else prompt[:end].rstrip()

@@ -5,38 +5,106 @@ Never truncates, pads or opens a file. Thread-safe: long texts are encoded in wo
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+
+import tokenizers
+
+from wllm_api.errors import InvalidText, TokenizerError
+from wllm_api.text.token_bytes import TokenBytes
+
+
+def _check(text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InvalidText(
+            f"The text is not valid Unicode: character {error.start} is the lone surrogate "
+            f"{text[error.start]!a}. Send whole characters (a surrogate pair, or the character itself in UTF-8)."
+        ) from None
 
 
 class Tokenizer:
     """Encodes texts and decodes token ids; ids that it does not know decode to the empty text."""
 
+    def __init__(self, inner: tokenizers.Tokenizer, rules: TokenBytes) -> None:
+        inner.no_truncation()
+        inner.no_padding()
+        added = inner.get_added_tokens_decoder()
+        self._inner = inner
+        self._rules = rules
+        self._added = frozenset(added)
+        self._special = frozenset(token_id for token_id, token in added.items() if token.special)
+        self._vocab_size = max(inner.get_vocab_size(with_added_tokens=True), 1 + max(added, default=-1))
+        self._pieces: dict[int, bytes | None] = {}
+
     @classmethod
     def from_json(cls, text: str) -> Tokenizer:
         """Build from the text of a tokenizer.json; raises `TokenizerError`."""
-        raise NotImplementedError
+        try:
+            inner = tokenizers.Tokenizer.from_str(text)
+        except Exception as error:  # the library raises bare Exceptions
+            raise TokenizerError(
+                f"The tokenizer.json cannot be read: {error}. The file is damaged, or newer than the installed "
+                f"tokenizers {tokenizers.__version__}: download it again, or upgrade tokenizers."
+            ) from error
+        return cls(inner, TokenBytes(json.loads(text).get("decoder")))
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids, added tokens included; the model's own vocabulary may be larger."""
-        raise NotImplementedError
+        """One more than the largest id, added tokens included; the model's own vocabulary may be larger."""
+        return self._vocab_size
+
+    @property
+    def special_token_ids(self) -> frozenset[int]:
+        """Ids of the special tokens, which `skip_special_tokens` leaves out of a text."""
+        return self._special
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of `text`; raises `InvalidText`."""
-        raise NotImplementedError
+        _check(text)
+        return self._inner.encode(text, add_special_tokens=add_special_tokens).ids
 
     def encode_batch(self, texts: Sequence[str], *, add_special_tokens: bool = True) -> list[list[int]]:
         """Token ids of each text, encoded in parallel; raises `InvalidText`."""
-        raise NotImplementedError
+        for text in texts:
+            _check(text)
+        encodings = self._inner.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
+        return [encoding.ids for encoding in encodings]
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of `token_ids`; bytes that are not UTF-8 become U+FFFD."""
-        raise NotImplementedError
+        joined = bytearray()
+        first = True
+        for token_id in token_ids:
+            piece = self.piece(token_id, first=first, skip_special_tokens=skip_special_tokens)
+            if piece is not None:
+                joined += piece
+                first = False
+        return joined.decode("utf-8", "replace")
+
+    def piece(self, token_id: int, *, first: bool, skip_special_tokens: bool) -> bytes | None:
+        """The bytes that a token adds to a text; None for one that is left out (special and skipped, or unknown).
+
+        `first`: nothing but left-out tokens came before it.
+        """
+        if skip_special_tokens and token_id in self._special:
+            return None
+        if first:
+            token = self._token(token_id)
+            return None if token is None else self._rules.first(token, added=token_id in self._added)
+        if token_id not in self._pieces:
+            token = self._token(token_id)
+            self._pieces[token_id] = None if token is None else self._rules.inner(token, added=token_id in self._added)
+        return self._pieces[token_id]
 
     def token_bytes(self, token_id: int) -> bytes:
         """The raw bytes of one token inside a text, a special token's name included; b"" for an unknown id."""
-        raise NotImplementedError
+        return self.piece(token_id, first=False, skip_special_tokens=False) or b""
 
     def token_text(self, token_id: int) -> str:
         """The bytes of one token as text; a part of a character becomes U+FFFD."""
-        raise NotImplementedError
+        return self.token_bytes(token_id).decode("utf-8", "replace")
+
+    def _token(self, token_id: int) -> str | None:
+        return self._inner.id_to_token(token_id) if 0 <= token_id < self._vocab_size else None
