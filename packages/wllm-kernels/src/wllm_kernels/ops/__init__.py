@@ -1,0 +1,32 @@
+"""The public functions: each checks its arguments once, allocates what is missing and calls its torch op."""
+
+from __future__ import annotations
+
+from wllm_kernels.ops.activation import Activation, act_mul
+from wllm_kernels.ops.attention import attention_plan, paged_attention
+from wllm_kernels.ops.logprobs import Logprobs, logprobs
+from wllm_kernels.ops.norm import rms_norm
+from wllm_kernels.ops.rope import rope_kv_write, rope_plan
+from wllm_kernels.ops.sampling import Draw, LogitBias, Penalties, sample
+from wllm_kernels.ops.step import StepInputs, advance_step, copy_blocks, prepare_step, step_inputs
+
+__all__ = [
+    "Activation",
+    "Draw",
+    "LogitBias",
+    "Logprobs",
+    "Penalties",
+    "StepInputs",
+    "act_mul",
+    "advance_step",
+    "attention_plan",
+    "copy_blocks",
+    "logprobs",
+    "paged_attention",
+    "prepare_step",
+    "rms_norm",
+    "rope_kv_write",
+    "rope_plan",
+    "sample",
+    "step_inputs",
+]

@@ -1,0 +1,87 @@
+"""Attention over a paged KV cache."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from wllm_kernels.errors import InvalidArgument
+from wllm_kernels.ops.checks import expect_dtype, expect_kv, expect_shape
+from wllm_kernels.plans import AttentionPlan
+from wllm_kernels.reference import attention_plan as reference_plan
+
+
+def paged_attention(
+    q: Tensor,
+    kv: Tensor,
+    block_table: Tensor,
+    seq_lens: Tensor,
+    cu_q: Tensor,
+    *,
+    scale: float,
+    causal: bool = True,
+    window: int = 0,
+    softcap: float = 0.0,
+    kv_scale: Tensor | None = None,
+    plan: AttentionPlan | None = None,
+    workspace: Tensor | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Attention of `q` [tokens, num_heads, head_dim] over `kv` [num_blocks, 2, num_kv_heads, block_size, head_dim].
+
+    Row r of `block_table` (int32 [rows, max_blocks]) has the `cu_q[r]:cu_q[r + 1]` tokens of `q` as its queries (int32
+    [rows + 1]); they are the last of its `seq_lens[r]` (int32 [rows]) cached tokens. `window` > 0: a query at p sees
+    (p - window, p]. `softcap` > 0 caps the scaled scores by tanh. `kv_scale`: scales of an int8 cache [num_blocks, 2,
+    num_kv_heads, block_size]. `plan` and `workspace` (flat, the dtype of `kv`) save work that all layers share. Tokens
+    of no row get 0. Returns `out` [tokens, num_heads, head_dim]. Raises `InvalidArgument`.
+    """
+    num_kv_heads, _, head_dim = expect_kv(kv, kv_scale)
+    expect_shape("q", q, None, None, head_dim)
+    if q.shape[1] % num_kv_heads:
+        raise InvalidArgument(f"q has {q.shape[1]} heads over {num_kv_heads} KV heads; need a multiple")
+    _check_rows(block_table, seq_lens, cu_q)
+    _check_window(causal, window)
+    if softcap < 0.0:
+        raise InvalidArgument(f"softcap is {softcap}; pass 0 (off) or a positive cap")
+    if out is None:
+        out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    else:
+        expect_shape("out", out, *q.shape)
+    if workspace is not None:
+        expect_shape("workspace", workspace, None)
+        expect_dtype("workspace", workspace, kv.dtype)
+        if plan is not None and workspace.numel() < plan.workspace_elements:
+            raise InvalidArgument(
+                f"workspace has {workspace.numel()} elements; the plan needs {plan.workspace_elements}"
+            )
+    tensors, sizes = ((), ()) if plan is None else (plan.tensors, plan.sizes)
+    torch.ops.wllm.paged_attention.default(
+        q, kv, block_table, seq_lens, cu_q, scale, causal, window, softcap, kv_scale, tensors, sizes, workspace, out
+    )
+    return out
+
+
+def attention_plan(
+    kv: Tensor, block_table: Tensor, seq_lens: Tensor, cu_q: Tensor, *, causal: bool = True, window: int = 0
+) -> AttentionPlan:
+    """The plan of a step for every layer whose KV cache has the shape of `kv`, with this `causal` and `window`.
+
+    The tables are those of `paged_attention`. Raises `InvalidArgument` for lengths that do not fit the block table.
+    """
+    expect_shape("kv", kv, None, 2, None, None, None)
+    _check_rows(block_table, seq_lens, cu_q)
+    _check_window(causal, window)
+    return reference_plan.attention_plan(kv, block_table, seq_lens, cu_q, causal, window)
+
+
+def _check_rows(block_table: Tensor, seq_lens: Tensor, cu_q: Tensor) -> None:
+    rows = seq_lens.shape[0]
+    expect_shape("block_table", block_table, rows, None)
+    expect_shape("cu_q", cu_q, rows + 1)
+    for name, tensor in (("block_table", block_table), ("seq_lens", seq_lens), ("cu_q", cu_q)):
+        expect_dtype(name, tensor, torch.int32)
+
+
+def _check_window(causal: bool, window: int) -> None:
+    if window < 0 or (window and not causal):
+        raise InvalidArgument(f"window is {window} with causal={causal}; pass 0 (off), or a size with causal=True")

@@ -1,0 +1,43 @@
+"""Argument checks of the public ops: shapes and dtypes, once, before anything is launched; values are never read."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from wllm_kernels.errors import InvalidArgument
+
+
+def expect_shape(name: str, tensor: Tensor, *shape: int | None) -> None:
+    """Raise unless `tensor` has this shape; None stands for any size."""
+    actual = tensor.shape
+    if len(actual) != len(shape) or any(want is not None and want != have for want, have in zip(shape, actual)):
+        wanted = ", ".join("any" if size is None else str(size) for size in shape)
+        raise InvalidArgument(f"{name} has shape {list(actual)}; pass a tensor of shape [{wanted}]")
+
+
+def expect_dtype(name: str, tensor: Tensor, *dtypes: torch.dtype) -> None:
+    """Raise unless `tensor` has one of the dtypes."""
+    if tensor.dtype not in dtypes:
+        raise InvalidArgument(f"{name} has dtype {tensor.dtype}; pass {' or '.join(map(str, dtypes))}")
+
+
+def expect_contiguous(name: str, tensor: Tensor) -> None:
+    """Raise unless `tensor` is contiguous."""
+    if not tensor.is_contiguous():
+        raise InvalidArgument(f"{name} has strides {tensor.stride()}; pass a contiguous tensor")
+
+
+def expect_kv(kv: Tensor, kv_scale: Tensor | None) -> tuple[int, int, int]:
+    """(num_kv_heads, block_size, head_dim) of a layer's KV cache; an int8 cache needs its scales, others take none."""
+    expect_shape("kv", kv, None, 2, None, None, None)
+    if kv.stride(4) != 1:
+        raise InvalidArgument(f"kv has strides {kv.stride()}; its last dimension must have stride 1")
+    if (kv.dtype == torch.int8) != (kv_scale is not None):
+        given = "none" if kv_scale is None else str(kv_scale.dtype)
+        raise InvalidArgument(
+            f"kv has dtype {kv.dtype} and kv_scale is {given}; an int8 cache, and only that, has scales"
+        )
+    if kv_scale is not None:
+        expect_shape("kv_scale", kv_scale, *kv.shape[:4])
+    return kv.shape[2], kv.shape[3], kv.shape[4]
