@@ -12,12 +12,24 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
 
 from wllm_runtime.checkpoint.errors import DamagedCheckpoint
 from wllm_runtime.checkpoint.shards import find_shards
+
+
+class _Slice(Protocol):
+    def get_shape(self) -> list[int]: ...
+    def get_dtype(self) -> str: ...
+
+
+class _Handle(Protocol):  # what we use of safe_open, whose own stubs are untyped
+    def offset_keys(self) -> list[str]: ...
+    def get_slice(self, name: str) -> _Slice: ...
+    def get_tensor(self, name: str) -> torch.Tensor: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +45,7 @@ class SafetensorsReader:
     def __init__(self, directory: Path) -> None:
         self._entries: dict[str, _Entry] = {}
         self._open_file: Path | None = None
-        self._handle: safe_open | None = None
+        self._handle: _Handle | None = None
         shards = find_shards(directory)
         for file in shards.files:
             self._add_file(file, shards.placement)
@@ -74,10 +86,11 @@ class SafetensorsReader:
         """Release the open shard."""
         self._open_file = self._handle = None
 
-    def _handle_of(self, file: Path) -> safe_open:
+    def _handle_of(self, file: Path) -> _Handle:
         if self._handle is None or self._open_file != file:
             self.close()
-            self._handle, self._open_file = safe_open(file, framework="pt", backend="pread"), file
+            self._handle = cast("_Handle", safe_open(file, framework="pt", backend="pread"))
+            self._open_file = file
         return self._handle
 
     def _add_file(self, file: Path, placement: dict[str, Path]) -> None:

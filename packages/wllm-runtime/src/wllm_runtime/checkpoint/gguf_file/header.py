@@ -43,7 +43,7 @@ _SCALARS = {
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """A tensor's place: `shape` is row-major (GGUF lists the fastest dimension first), `offset` from the file's start."""
+    """A tensor's place: `shape` is row-major (GGUF lists the fastest dimension first), `offset` counts from byte 0."""
 
     name: str
     shape: tuple[int, ...]
@@ -141,7 +141,8 @@ class _Parser:
         if kind == GGUFValueType.STRING:
             return self.string()
         if kind != GGUFValueType.ARRAY:
-            return self.scalars(_SCALARS[kind], 1)[0].item()
+            scalar: bool | int | float = self.scalars(_SCALARS[kind], 1)[0].item()
+            return scalar
         kind = self.kind(key)
         if kind == GGUFValueType.ARRAY:
             raise self.damaged(f"has an array of arrays under {key!r}, which no known key is")

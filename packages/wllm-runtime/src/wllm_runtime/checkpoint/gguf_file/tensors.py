@@ -19,7 +19,7 @@ from gguf.quants import dequantize
 from wllm_runtime.checkpoint.errors import DamagedCheckpoint, UnsupportedCheckpoint
 from wllm_runtime.checkpoint.gguf_file.header import TensorInfo
 
-_SLICE_ELEMENTS = 1 << 20
+_SLICE_ELEMENTS = 1 << 18
 
 _PLAIN = {
     GGMLQuantizationType.F64: torch.float64,
@@ -73,7 +73,7 @@ class GgufReader:
         plain = _PLAIN.get(info.kind)
         out = torch.empty(math.prod(info.shape), dtype=plain or torch.float32)
         if plain is not None:
-            self._read_into(info, 0, memoryview(out.view(torch.uint8).numpy()))
+            self._read_into(info, 0, out.view(torch.uint8).numpy().data)
         else:
             values = out.numpy()
             step = _SLICE_ELEMENTS // block * block
@@ -81,7 +81,7 @@ class GgufReader:
             for start in range(0, values.size, step):
                 part = values[start : start + step]
                 raw = buffer[: part.size // block * size]
-                self._read_into(info, start // block * size, memoryview(raw))
+                self._read_into(info, start // block * size, raw.data)
                 part[:] = dequantize(raw.reshape(1, -1), info.kind).reshape(-1)
         tensor = out.view(info.shape)
         heads = self._interleaved.get(name)

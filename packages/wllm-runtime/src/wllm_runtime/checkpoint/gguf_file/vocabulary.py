@@ -102,12 +102,12 @@ def read_vocabulary(fields: Fields, vocab_size: int) -> Vocabulary:
                 ids[text],
             )
     special = {
-        name: index for name, key in _SPECIAL_KEYS.items() if (index := fields.token_id(key, len(tokens))) is not None
+        name: found for name, key in _SPECIAL_KEYS.items() if (found := fields.token_id(key, len(tokens))) is not None
     }
     if fields.text("tokenizer.ggml.model") == "llama":
-        for name, index in _SENTENCEPIECE_DEFAULTS.items():
-            if index < len(kinds) and kinds[index] in (Kind.CONTROL, Kind.UNKNOWN):
-                special.setdefault(name, index)
+        for name, default in _SENTENCEPIECE_DEFAULTS.items():
+            if default < len(kinds) and kinds[default] in (Kind.CONTROL, Kind.UNKNOWN):
+                special.setdefault(name, default)
     return Vocabulary(tokens, kinds, ids, special)
 
 
