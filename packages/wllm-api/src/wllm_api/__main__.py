@@ -1,0 +1,38 @@
+"""`python -m wllm_api`: the server around the scripted engine, to try clients without a model."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+
+from wllm_api.app import create_app
+from wllm_api.engine import EngineProcess
+from wllm_api.errors import ApiError
+from wllm_api.server import serve
+from wllm_api.settings import Access
+
+
+def main() -> int:
+    """Parse the command line and serve; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m wllm_api", description="Serve a scripted engine, without a model.")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--api-key", action="append", default=[], help="may be given several times")
+    parser.add_argument("--no-auth", action="store_true", help="serve other machines without an API key")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    app = create_app(
+        EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {}),
+        served_model_names=["scripted"],
+        access=Access(api_keys=tuple(options.api_key), allowed_hosts=(options.host,)),
+    )
+    try:
+        return serve(app, options.host, options.port, no_auth=options.no_auth)
+    except ApiError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

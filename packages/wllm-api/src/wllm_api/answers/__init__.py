@@ -1,0 +1,1 @@
+"""The JSON that goes back to clients: whole answers and chunks of streams, from the same pieces."""

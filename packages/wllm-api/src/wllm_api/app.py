@@ -1,0 +1,122 @@
+"""Builds the ASGI application around an engine.
+
+The application owns the engine's life: it starts it when the server starts (requests get a 503 until it is ready) and
+stops it at the end. `wllm_api.server.serve` runs the application; any ASGI server can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+
+from wllm_api.client import EngineClient
+from wllm_api.disconnect import ClientGone, end
+from wllm_api.errors import ApiError
+from wllm_api.http_errors import HttpError, InvalidRequest, MethodNotAllowed, NotFound
+from wllm_api.metrics import Metrics
+from wllm_api.middleware.faults import Faults
+from wllm_api.middleware.hosts import Hosts
+from wllm_api.middleware.identity import Identity
+from wllm_api.middleware.keys import Keys
+from wllm_api.middleware.origins import Origins
+from wllm_api.middleware.paths import Paths
+from wllm_api.openapi import describe_bodies
+from wllm_api.routes import chat, completions, models, status, tokens
+from wllm_api.serving import Serving
+from wllm_api.settings import Access, Limits
+from wllm_api.version import package_version
+
+
+def create_app(
+    engine: EngineClient,
+    *,
+    served_model_names: Sequence[str],
+    access: Access | None = None,
+    limits: Limits | None = None,
+    metrics_prefix: str = "wllm:",
+) -> FastAPI:
+    """The application; the first of `served_model_names` is the one that answers and metrics show."""
+    access = access or Access()
+    serving = Serving(
+        engine,
+        served_model_names,
+        access=access,
+        limits=limits or Limits(),
+        metrics=Metrics(engine, served_model_names[0], metrics_prefix),
+    )
+    app = FastAPI(
+        title="wLLM",
+        version=package_version(),
+        # Their pages load scripts from a foreign server.
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=_lifespan,
+        middleware=[
+            Middleware(Identity),
+            Middleware(Faults),
+            Middleware(Hosts, allowed=access.allowed_hosts),
+            Middleware(Origins, allowed=access.allowed_origins),
+            Middleware(Faults),
+            Middleware(Paths),
+            Middleware(Keys, keys=access.api_keys),
+        ],
+        exception_handlers={HttpError: _refusal, HTTPException: _routing_error, ClientGone: _nobody},
+    )
+    app.state.serving = serving
+    for router in (chat.router, completions.router, models.router):
+        app.include_router(router, prefix="/v1")
+        # Some clients are given the address without /v1.
+        app.include_router(router, include_in_schema=False)
+    app.include_router(tokens.router)
+    app.include_router(status.router)
+    describe_bodies(app)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    serving: Serving = app.state.serving
+    await serving.engine.start()
+    loading = asyncio.create_task(_prepare(serving))
+    try:
+        yield
+    finally:
+        await end(loading)
+        await serving.engine.stop()
+
+
+async def _prepare(serving: Serving) -> None:
+    try:
+        await serving.prepare()
+    except ApiError:
+        # `serving.fatal` has the reason; whoever runs the server looks at it.
+        return
+
+
+async def _refusal(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HttpError), "registered for HttpError only"
+    return JSONResponse(error.body(), error.status, error.headers)
+
+
+async def _routing_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException), "registered for HTTPException only"
+    path = request.url.path
+    refusal: HttpError
+    if error.status_code == 404:
+        refusal = NotFound(f"There is no route {request.method} {path}. The API is under /v1.")
+    elif error.status_code == 405:
+        refusal = MethodNotAllowed(f"The route {path} does not take {request.method}.")
+    else:
+        refusal = InvalidRequest(f"The request cannot be taken: {error.detail}.")
+    return JSONResponse(refusal.body(), refusal.status, {**refusal.headers, **(error.headers or {})})
+
+
+async def _nobody(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)

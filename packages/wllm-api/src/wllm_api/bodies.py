@@ -1,0 +1,131 @@
+"""From the bytes of a request to a checked object of a schema.
+
+Owns the byte limit, the character encoding, JSON, and the three fates of a field: done, refused, ignored. Knows no
+route and no model. Routes declare `Depends(body_of(Schema))`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from fastapi import Request
+from pydantic import ValidationError
+
+from wllm_api.http_errors import BodyTooLarge, InvalidRequest
+from wllm_api.schemas.base import Body
+
+logger = logging.getLogger(__name__)
+
+AnyBody = TypeVar("AnyBody", bound=Body)
+
+MAX_IGNORED_SHOWN = 20
+
+
+def body_of(schema: type[AnyBody]) -> Callable[[Request], Awaitable[AnyBody]]:
+    """A dependency that reads the request's body as `schema`; raises `InvalidRequest` or `BodyTooLarge`."""
+
+    async def read(request: Request) -> AnyBody:
+        data = parse_object(await _read_bytes(request))
+        ignored = schema.ignored(data)
+        if ignored:
+            _tell_once(request, ignored)
+        schema.refuse_unsupported(data)
+        try:
+            return schema.model_validate(data)
+        except ValidationError as error:
+            raise _first_problem(error) from None
+
+    return read
+
+
+def parse_object(raw: bytes) -> dict[str, object]:
+    """The JSON object in `raw`: UTF-8, with or without a byte order mark; raises `InvalidRequest`."""
+    if not raw:
+        raise InvalidRequest("The request has no body. Send a JSON object.")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(
+            f"The request body is not valid UTF-8 (byte 0x{raw[error.start]:02x} at position {error.start}). "
+            "Encode the JSON as UTF-8."
+        ) from None
+    try:
+        data = json.loads(text, parse_constant=_refuse_constant)
+        if "\\u" in text:
+            json.dumps(data, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest(
+            "The request body holds half of a surrogate pair (\\ud800 to \\udfff). Send whole characters."
+        ) from None
+    except RecursionError:
+        raise InvalidRequest("The request body is nested too deeply. Send a flatter JSON object.") from None
+    except ValueError as error:
+        raise InvalidRequest(f"The request body is not valid JSON: {error}.") from None
+    if not isinstance(data, dict):
+        raise InvalidRequest(f"The request body must be a JSON object, not {_json_name(data)}.")
+    return data
+
+
+async def _read_bytes(request: Request) -> bytes:
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        raise InvalidRequest(f"Content-Encoding '{encoding}' is not supported. Send the body uncompressed.")
+    limit: int = request.app.state.serving.limits.max_body_bytes
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit:
+        raise _too_large(int(declared), limit)
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > limit:
+            raise _too_large(len(body), limit)
+    return bytes(body)
+
+
+def _too_large(size: int, limit: int) -> BodyTooLarge:
+    return BodyTooLarge(f"The request body has {size:,} bytes or more; the limit is {limit:,}. Send less at once.")
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _json_name(data: object) -> str:
+    names = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(data), "a number")
+
+
+def _tell_once(request: Request, ignored: list[str]) -> None:
+    names = [name if name.isascii() and name.isprintable() else ascii(name) for name in ignored[:MAX_IGNORED_SHOWN]]
+    request.scope["state"]["ignored_fields"] = ", ".join(name[:64] for name in names)
+    seen: set[str] = request.app.state.serving.ignored_seen
+    for name in names:
+        if name not in seen and len(seen) < 1000:
+            seen.add(name)
+            logger.warning("request field %r is unknown and ignored (said once)", name[:64])
+
+
+def _first_problem(error: ValidationError) -> InvalidRequest:
+    first = error.errors(include_url=False, include_context=True)[0]
+    path = ""
+    for part in first["loc"]:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+    if first["type"] == "missing":
+        return InvalidRequest(f"'{path}' is required.", param=path)
+    message = str(first["msg"]).removeprefix("Value error, ").removesuffix(".")
+    if first["type"] in ("value_error", "model_attributes_type", "model_type"):
+        value = ""
+    else:
+        value = f" (got {_shown(first['input'])})"
+    others = error.error_count() - 1
+    more = f" {others} more field{'s are' if others > 1 else ' is'} wrong too." if others else ""
+    where = f"'{path}': " if path else ""
+    return InvalidRequest(f"{where}{message}{value}.{more}", param=path or None)
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."

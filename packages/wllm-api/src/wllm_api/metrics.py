@@ -1,0 +1,129 @@
+"""The Prometheus series, under vLLM's names behind a settable prefix, so that existing dashboards fit.
+
+Counters of the engine are read from its latest `EngineStats`; times are taken where the client sees them, in this
+process. Each server has its own registry.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from wllm_api.client import EngineClient
+
+FIRST_TOKEN_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160)
+BETWEEN_TOKENS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 10)
+WHOLE_S = (0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920)
+TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000)
+
+
+class Metrics:
+    """All series of one server, labelled with its model's name."""
+
+    def __init__(self, engine: EngineClient, model_name: str, prefix: str) -> None:
+        self.registry = CollectorRegistry()
+        self.registry.register(EngineCollector(engine, model_name, prefix))
+
+        def histogram(name: str, text: str, buckets: Iterable[float]) -> Histogram:
+            family = Histogram(prefix + name, text, ["model_name"], registry=self.registry, buckets=tuple(buckets))
+            return family.labels(model_name)
+
+        self.first_token = histogram("time_to_first_token_seconds", "Time to the first token.", FIRST_TOKEN_S)
+        self.between_tokens = histogram("inter_token_latency_seconds", "Time between tokens.", BETWEEN_TOKENS_S)
+        self.whole = histogram("e2e_request_latency_seconds", "Time to the last token.", WHOLE_S)
+        self.decode = histogram("request_decode_time_seconds", "Time from the first to the last token.", WHOLE_S)
+        self.prompt_tokens = histogram("request_prompt_tokens", "Prompt tokens of a request.", TOKENS)
+        self.generation_tokens = histogram("request_generation_tokens", "Generated tokens of an answer.", TOKENS)
+        self._finished = Counter(
+            f"{prefix}request_success",
+            "Answers that ended, by reason.",
+            ["model_name", "finished_reason"],
+            registry=self.registry,
+        )
+        self._model_name = model_name
+        for reason in ("stop", "length", "abort", "error"):
+            self._finished.labels(model_name, reason)
+
+    def count_finished(self, reason: str) -> None:
+        """Count one ended answer."""
+        self._finished.labels(self._model_name, reason).inc()
+
+
+class RequestTimes:
+    """The clock of one answer, from its creation on."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._start = time.perf_counter()
+        self._first: float | None = None
+        self._last = self._start
+        self._finished = False
+
+    def tokens(self, count: int) -> None:
+        """Note that `count` tokens have come."""
+        if not count:
+            return
+        now = time.perf_counter()
+        if self._first is None:
+            self._first = now
+            self._metrics.first_token.observe(now - self._start)
+        else:
+            self._metrics.between_tokens.observe((now - self._last) / count)
+        self._last = now
+
+    def finished(self, reason: str, num_tokens: tuple[int, int]) -> None:
+        """Note the end of the answer, with its prompt and answer tokens; only the first end counts."""
+        if self._finished:
+            return
+        self._finished = True
+        metrics = self._metrics
+        metrics.count_finished(reason)
+        now = time.perf_counter()
+        metrics.whole.observe(now - self._start)
+        if self._first is not None:
+            metrics.decode.observe(now - self._first)
+        metrics.prompt_tokens.observe(num_tokens[0])
+        metrics.generation_tokens.observe(num_tokens[1])
+
+
+class EngineCollector(Collector):
+    """Reads the engine's counters when a scrape asks for them; after a restart they begin at 0, as counters may."""
+
+    def __init__(self, engine: EngineClient, model_name: str, prefix: str) -> None:
+        self._engine = engine
+        self._model_name = model_name
+        self._prefix = prefix
+
+    def collect(self) -> Iterator[Metric]:
+        """The metric families (prometheus_client)."""
+        stats = self._engine.stats
+        used = 1 - stats.num_free_blocks / stats.num_blocks if stats.num_blocks else 0.0
+        yield self._gauge("num_requests_running", "Requests in a slot.", stats.num_running)
+        yield self._gauge("num_requests_waiting", "Requests that wait for a slot.", stats.num_waiting)
+        yield self._gauge("kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.", used)
+        yield self._gauge("kv_blocks", "KV blocks of the pool.", stats.num_blocks)
+        yield self._gauge("kv_blocks_free", "KV blocks that no request holds.", stats.num_free_blocks)
+        yield self._gauge("max_steps_in_flight", "Most steps seen in flight.", stats.max_in_flight_seen)
+        for name, text, value in (
+            ("prompt_tokens", "Prompt tokens taken.", stats.prompt_tokens_total),
+            ("generation_tokens", "Tokens generated.", stats.generation_tokens_total),
+            ("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", stats.prefix_cache_queries_total),
+            ("prefix_cache_hits", "Prompt tokens found in the prefix cache.", stats.prefix_cache_hits_total),
+            ("num_preemptions", "Requests that lost their blocks and were recomputed.", stats.preemptions_total),
+            ("engine_steps", "Steps of the engine.", stats.steps_total),
+            ("prefill_chunks", "Prefill chunks computed.", stats.prefill_chunks_total),
+            ("aborts_in_flight", "Requests that ended while a step of theirs ran.", stats.aborts_in_flight_total),
+            ("engine_restarts", "Restarts of the engine process.", self._engine.num_restarts),
+        ):
+            counter = CounterMetricFamily(self._prefix + name, text, labels=["model_name"])
+            counter.add_metric([self._model_name], value)
+            yield counter
+
+    def _gauge(self, name: str, text: str, value: float) -> Metric:
+        gauge = GaugeMetricFamily(self._prefix + name, text, labels=["model_name"])
+        gauge.add_metric([self._model_name], value)
+        return gauge

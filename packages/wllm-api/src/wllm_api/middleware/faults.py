@@ -1,0 +1,48 @@
+"""The last net: an exception that no handler took becomes a 500 with the request's id, and one log entry.
+
+The log shows where the fault happened, never what the request held.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from wllm_api.http_errors import HttpError, ServerFault
+
+logger = logging.getLogger(__name__)
+
+
+class Faults:
+    """Turns exceptions of everything inside into answers, as long as none has started."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request (ASGI)."""
+        started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self.app(scope, receive, watched)
+        except HttpError as refusal:
+            await JSONResponse(refusal.body(), refusal.status, refusal.headers)(scope, receive, send)
+        except Exception as error:
+            if scope["type"] != "http" or started:
+                raise
+            request_id = scope["state"]["request_id"]
+            logger.error("request %s failed: %s\n%s", request_id, type(error).__name__, _places(error))
+            fault = ServerFault(f"Internal error; please report it with the server's log of request {request_id}.")
+            await JSONResponse(fault.body(), fault.status, fault.headers)(scope, receive, send)
+
+
+def _places(error: Exception) -> str:
+    return "".join(traceback.format_tb(error.__traceback__)).rstrip()

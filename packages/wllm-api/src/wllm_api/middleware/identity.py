@@ -1,0 +1,41 @@
+"""Gives every request an id and every answer its `X-Request-Id`, with the fields that were ignored beside it."""
+
+from __future__ import annotations
+
+import uuid
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+MAX_ID_LENGTH = 128
+
+
+class Identity:
+    """Keeps a client's own printable id; sets `scope["state"]["request_id"]`."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request (ASGI)."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id = _own_id(Headers(scope=scope).get("x-request-id")) or uuid.uuid4().hex
+
+        async def named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-Id"] = request_id
+                if ignored := state.get("ignored_fields"):
+                    headers["X-Wllm-Ignored"] = ignored
+            await send(message)
+
+        await self.app(scope, receive, named)
+
+
+def _own_id(wanted: str | None) -> str | None:
+    if wanted and len(wanted) <= MAX_ID_LENGTH and wanted.isascii() and wanted.isprintable():
+        return wanted
+    return None

@@ -1,0 +1,43 @@
+"""Asks for an API key, where the server has any; only the health probes go without.
+
+With several keys, each key's requests get their own prefix-cache salt, so that no one can find out by timing what
+others have asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from wllm_api.http_errors import Unauthorized
+
+OPEN_PATHS = frozenset({"/health", "/ping"})
+
+
+class Keys:
+    """Checks `Authorization: Bearer KEY` in constant time; sets `scope["state"]["cache_salt"]`."""
+
+    def __init__(self, app: ASGIApp, keys: Iterable[str] = ()) -> None:
+        self.app = app
+        self.keys = tuple(key.encode() for key in keys)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request (ASGI)."""
+        if scope["type"] == "http" and self.keys and scope["path"] not in OPEN_PATHS:
+            scope["state"]["cache_salt"] = self._salt(Headers(scope=scope).get("authorization", ""))
+        await self.app(scope, receive, send)
+
+    def _salt(self, authorization: str) -> str:
+        scheme, _, given = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not given.strip():
+            raise Unauthorized("No API key was given. Send the header 'Authorization: Bearer YOUR_KEY'.")
+        candidate = given.strip().encode()
+        # Every key is compared, so that the time says nothing about which one nearly matched.
+        matches = [key for key in self.keys if secrets.compare_digest(key, candidate)]
+        if not matches:
+            raise Unauthorized("The API key is wrong. Send a key that the server was started with.")
+        return hashlib.sha256(matches[0]).hexdigest()[:16] if len(self.keys) > 1 else ""

@@ -1,0 +1,130 @@
+"""The text side of the served model: its tokenizer, its chat template, its limits.
+
+Built once from the engine's `ModelInfo`, used by every request; long texts are handled in a worker thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from wllm_api.errors import InvalidText, TemplateError
+from wllm_api.http_errors import ContextLengthExceeded, InvalidRequest
+from wllm_api.text import ChatTemplate, Tokenizer
+from wllm_sched.messages import ModelInfo
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# Below this a text is tokenised faster than a thread is woken.
+LONG_TEXT = 2_000
+
+
+class ServedModel:
+    """One loaded model; `template` is None when the model has none that works, and `template_error` says why."""
+
+    def __init__(self, info: ModelInfo) -> None:
+        self.info = info
+        self._tokenizer = Tokenizer.from_json(info.tokenizer_json) if info.tokenizer_json is not None else None
+        self.template: ChatTemplate | None = None
+        self.template_error = "it has no chat template"
+        if info.chat_template is not None:
+            try:
+                self.template = ChatTemplate(info.chat_template, info.special_tokens)
+            except TemplateError as error:
+                self.template_error = f"its chat template does not work: {error}"
+                logger.warning("chat is not available for this model: %s", self.template_error)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer; raises `InvalidRequest` for a model that was loaded without one."""
+        if self._tokenizer is None:
+            raise InvalidRequest("This model was loaded without a tokenizer, so it cannot take or give text.")
+        return self._tokenizer
+
+    @property
+    def knows_tools(self) -> bool:
+        """Whether the chat template can show tool calls."""
+        return "tool_calls" in (self.info.chat_template or "")
+
+    async def encode(self, text: str, *, add_special_tokens: bool, param: str) -> list[int]:
+        """Token ids of `text`; an empty result becomes the begin (or else an end) token, since logits need a token."""
+        try:
+            ids = await in_thread(
+                len(text) > LONG_TEXT, lambda: self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+            )
+        except InvalidText as error:
+            raise InvalidRequest(str(error), param=param) from None
+        if ids:
+            return ids
+        starts = [self.info.bos_token_id, *self.info.eos_token_ids]
+        start = next((token_id for token_id in starts if token_id is not None), None)
+        if start is None:
+            raise InvalidRequest(f"'{param}' is empty, and this model has no begin token. Send some text.", param=param)
+        return [start]
+
+    async def render(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        add_generation_prompt: bool,
+        continue_final_message: bool,
+        extra: Mapping[str, object],
+    ) -> str:
+        """The prompt text of a conversation; raises `InvalidRequest` with the template's own words."""
+        template = self.template
+        if template is None:
+            raise InvalidRequest(
+                f"This model cannot chat: {self.template_error}. Use /v1/completions.", param="messages"
+            )
+        size = sum(len(str(message.get("content", ""))) for message in messages)
+        try:
+            return await in_thread(
+                size > LONG_TEXT,
+                lambda: template.render(
+                    messages,
+                    add_generation_prompt=add_generation_prompt,
+                    continue_final_message=continue_final_message,
+                    extra=extra,
+                ),
+            )
+        except TemplateError as error:
+            raise InvalidRequest(str(error), param="messages") from None
+
+    def check_ids(self, token_ids: Sequence[int], param: str) -> None:
+        """Raise `InvalidRequest` for an id outside the model's vocabulary."""
+        for token_id in token_ids:
+            if not 0 <= token_id < self.info.vocab_size:
+                raise InvalidRequest(
+                    f"'{param}' holds the token id {token_id}; this model's ids go from 0 to "
+                    f"{self.info.vocab_size - 1}.",
+                    param=param,
+                )
+
+    def room(self, num_prompt_tokens: int, max_tokens: int | None, param: str) -> int:
+        """How many tokens an answer may have; None asks for all that fit. Raises `ContextLengthExceeded`."""
+        context = self.info.max_model_len
+        left = context - num_prompt_tokens
+        wanted = max_tokens if max_tokens is not None else max(left, 1)
+        if wanted <= left:
+            return wanted
+        if left < 1:
+            asked = f"your {param} resulted in {num_prompt_tokens} tokens"
+        else:
+            asked = (
+                f"you requested {num_prompt_tokens + wanted} tokens ({num_prompt_tokens} in the {param}, "
+                f"{wanted} in the completion)"
+            )
+        raise ContextLengthExceeded(
+            f"This model's maximum context length is {context} tokens. However, {asked}. "
+            f"Please reduce the length of the {param}{' or the completion' if left >= 1 else ''}.",
+            param=param,
+        )
+
+
+async def in_thread(long: bool, work: Callable[[], T]) -> T:
+    """The result of `work`, from a worker thread when it takes `long`."""
+    return await asyncio.to_thread(work) if long else work()

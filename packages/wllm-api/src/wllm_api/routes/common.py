@@ -1,0 +1,50 @@
+"""Small things that several routes need."""
+
+from __future__ import annotations
+
+import uuid
+
+from fastapi import Request
+
+from wllm_api.http_errors import InvalidRequest
+from wllm_api.model import ServedModel
+from wllm_api.schemas.sampling import SamplingFields
+from wllm_api.serving import Serving
+
+
+def serving_of(request: Request) -> Serving:
+    """The server's shared state."""
+    serving: Serving = request.app.state.serving
+    return serving
+
+
+def answer_id(prefix: str, fields: SamplingFields) -> str:
+    """The id of an answer: the client's `request_id`, or a new one."""
+    return f"{prefix}-{fields.request_id or uuid.uuid4().hex}"
+
+
+def cache_salt(request: Request, fields: SamplingFields) -> str:
+    """What keeps this request's prefix-cache blocks apart from others'."""
+    own = request.scope["state"].get("cache_salt", "")
+    return f"{own}:{fields.cache_salt}" if own else fields.cache_salt
+
+
+def truncated(token_ids: list[int], fields: SamplingFields, model: ServedModel) -> list[int]:
+    """The last `truncate_prompt_tokens` ids; -1 stands for the model's context."""
+    limit = fields.truncate_prompt_tokens
+    if limit is None:
+        return token_ids
+    if limit == 0:
+        raise InvalidRequest(
+            "'truncate_prompt_tokens' is 0, which leaves no prompt. Use 1 or more, or -1 for the context.",
+            param="truncate_prompt_tokens",
+        )
+    return token_ids[-(model.info.max_model_len - 1 if limit == -1 else limit) :]
+
+
+def refuse_streamed_prompt_logprobs(fields: SamplingFields) -> None:
+    """Raise `InvalidRequest`: `prompt_logprobs` have no place in a stream."""
+    if fields.stream and fields.prompt_logprobs is not None:
+        raise InvalidRequest(
+            "'prompt_logprobs' is not available with 'stream': true. Ask without streaming.", param="prompt_logprobs"
+        )

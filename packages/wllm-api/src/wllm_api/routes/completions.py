@@ -1,0 +1,91 @@
+"""POST /v1/completions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import JSONResponse
+
+from wllm_api.answers.completions import CompletionAnswer, EchoedPrompt
+from wllm_api.answers.logprobs import LogprobsFormat
+from wllm_api.bodies import body_of
+from wllm_api.disconnect import until_disconnect
+from wllm_api.generation import Generation, Job
+from wllm_api.http_errors import InvalidRequest
+from wllm_api.model import ServedModel
+from wllm_api.params import sampling_params
+from wllm_api.routes.common import (
+    answer_id,
+    cache_salt,
+    refuse_streamed_prompt_logprobs,
+    serving_of,
+    truncated,
+)
+from wllm_api.schemas.completions import CompletionRequest, Prompt
+from wllm_api.sse import EventStream
+
+router = APIRouter()
+
+
+@router.post("/completions")
+async def create_completion(
+    request: Request, body: Annotated[CompletionRequest, Depends(body_of(CompletionRequest))]
+) -> Response:
+    """Continue one or several prompts, whole or as a stream of server-sent events."""
+    serving = serving_of(request)
+    model = await serving.model(body.model)
+    answer = await _prepare(request, body, model)
+    if body.stream:
+        return EventStream(answer.stream(), serving.limits)
+    return JSONResponse(await until_disconnect(request, answer.whole()))
+
+
+async def _prepare(request: Request, body: CompletionRequest, model: ServedModel) -> CompletionAnswer:
+    serving = serving_of(request)
+    refuse_streamed_prompt_logprobs(body)
+    num_samples = len(body.prompts) * body.n
+    if num_samples > serving.limits.max_samples:
+        raise InvalidRequest(
+            f"{len(body.prompts)} prompts with n = {body.n} make {num_samples} answers; the limit is "
+            f"{serving.limits.max_samples}. Send them in several requests.",
+            param="prompt",
+        )
+    prompts = [truncated(await _ids(prompt, body, model), body, model) for prompt in body.prompts]
+    jobs = [_job(request, body, model, token_ids) for token_ids in prompts]
+    echoes = []
+    if body.echo:
+        whole = body.truncate_prompt_tokens is None
+        for prompt, token_ids in zip(body.prompts, prompts, strict=True):
+            text = prompt if isinstance(prompt, str) and whole else None
+            echoes.append(EchoedPrompt.of(token_ids, text, model.tokenizer))
+    return CompletionAnswer(
+        body,
+        Generation(serving, model, jobs),
+        answer_id=answer_id("cmpl", body),
+        model_name=body.model or serving.names[0],
+        prompts=prompts,
+        logprobs=LogprobsFormat(model.tokenizer, as_ids=body.return_tokens_as_token_ids),
+        echoes=echoes,
+    )
+
+
+async def _ids(prompt: Prompt, body: CompletionRequest, model: ServedModel) -> list[int]:
+    if isinstance(prompt, str):
+        return await model.encode(prompt, add_special_tokens=body.add_special_tokens, param="prompt")
+    model.check_ids(prompt, "prompt")
+    return prompt
+
+
+def _job(request: Request, body: CompletionRequest, model: ServedModel, token_ids: list[int]) -> Job:
+    wanted = None if body.max_tokens == -1 else body.max_tokens
+    scored = [count for count in (body.prompt_logprobs, body.logprobs if body.echo else None) if count is not None]
+    params = sampling_params(
+        body,
+        model,
+        max_tokens=model.room(len(token_ids), wanted, "prompt"),
+        logprobs=body.logprobs,
+        prompt_logprobs=max(scored, default=None),
+        cache_salt=cache_salt(request, body),
+    )
+    return Job(token_ids, params)

@@ -1,0 +1,58 @@
+"""POST /tokenize and POST /detokenize."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+
+from wllm_api.bodies import body_of
+from wllm_api.http_errors import Unsupported
+from wllm_api.messages import chat_prompt
+from wllm_api.model import LONG_TEXT, in_thread
+from wllm_api.routes.common import serving_of
+from wllm_api.schemas.tokens import DetokenizeRequest, TokenizeRequest
+
+router = APIRouter()
+
+
+@router.post("/tokenize")
+async def tokenize(
+    request: Request, body: Annotated[TokenizeRequest, Depends(body_of(TokenizeRequest))]
+) -> dict[str, object]:
+    """The token ids of a text or a conversation."""
+    model = await serving_of(request).model(body.model)
+    if body.tools:
+        raise Unsupported("'tools' are not supported by this server. Leave them out.", param="tools")
+    if body.messages is not None:
+        param, default = "messages", False
+        text = await chat_prompt(
+            body.messages,
+            model,
+            add_generation_prompt=body.add_generation_prompt,
+            continue_final_message=body.continue_final_message,
+            extra=body.chat_template_kwargs,
+        )
+    else:
+        param, default, text = "prompt", True, body.prompt or ""
+    special = default if body.add_special_tokens is None else body.add_special_tokens
+    token_ids = await model.encode(text, add_special_tokens=special, param=param) if text else []
+    answer: dict[str, object] = {
+        "count": len(token_ids),
+        "max_model_len": model.info.max_model_len,
+        "tokens": token_ids,
+    }
+    if body.return_token_strs:
+        answer["token_strs"] = [model.tokenizer.token_text(token_id) for token_id in token_ids]
+    return answer
+
+
+@router.post("/detokenize")
+async def detokenize(
+    request: Request, body: Annotated[DetokenizeRequest, Depends(body_of(DetokenizeRequest))]
+) -> dict[str, object]:
+    """The text of token ids."""
+    model = await serving_of(request).model(body.model)
+    model.check_ids(body.tokens, "tokens")
+    long = len(body.tokens) > LONG_TEXT
+    return {"prompt": await in_thread(long, lambda: model.tokenizer.decode(body.tokens, skip_special_tokens=False))}

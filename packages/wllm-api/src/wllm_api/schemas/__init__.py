@@ -1,0 +1,1 @@
+"""What clients may send: one file for each endpoint, field tables included."""

@@ -1,0 +1,138 @@
+"""POST /v1/chat/completions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictStr, model_validator
+
+from wllm_api.http_errors import InvalidRequest, Unsupported
+from wllm_api.schemas.base import Flag, Part
+from wllm_api.schemas.sampling import MAX_LOGPROBS, SamplingFields
+
+Role = Literal["developer", "system", "user", "assistant", "tool", "function"]
+
+
+def _joined_text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise ValueError("must be a string or a list of content parts")
+    texts = []
+    for number, part in enumerate(content):
+        if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+            raise ValueError(f"part {number} must be an object with a 'type'")
+        kind = part["type"]
+        if kind not in ("text", "refusal"):
+            raise ValueError(f"part {number} has the type '{kind}', which this model cannot take, only text")
+        if not isinstance(part.get(kind), str):
+            raise ValueError(f"part {number} must have a string '{kind}'")
+        texts.append(part[kind])
+    return "".join(texts)
+
+
+def _not_zero(value: int) -> int:
+    if value == 0:
+        raise ValueError("must be 1 or more (or -1 for no limit): a chat answer needs at least 1 token")
+    return value
+
+
+class FunctionCall(Part):
+    """The function of a tool call; `arguments` is JSON as text."""
+
+    name: StrictStr
+    arguments: StrictStr = ""
+
+
+class ToolCall(Part):
+    """A call that the assistant made earlier."""
+
+    id: StrictStr = ""
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
+class ChatMessage(Part):
+    """One message; content parts are joined to one text."""
+
+    role: Role
+    content: Annotated[str, BeforeValidator(_joined_text)] | None = None
+    name: StrictStr | None = None
+    refusal: StrictStr | None = None
+    reasoning: StrictStr | None = None
+    reasoning_content: StrictStr | None = None
+    tool_calls: list[ToolCall] = Field(default_factory=list)
+    tool_call_id: StrictStr | None = None
+
+    @model_validator(mode="after")
+    def _has_content(self) -> Self:
+        if self.content is None and self.role != "assistant":
+            raise ValueError(f"a message with the role '{self.role}' needs 'content'")
+        return self
+
+
+class ChatRequest(SamplingFields):
+    """A chat completion request."""
+
+    unsupported: ClassVar[Mapping[str, tuple[object, ...]]] = {
+        **SamplingFields.unsupported,
+        "audio": (),
+        "chat_template": (),
+        "function_call": ("none", "auto"),
+        "functions": ([],),
+        "modalities": (["text"],),
+        "web_search_options": (),
+    }
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    max_tokens: Annotated[StrictInt, Field(ge=-1), AfterValidator(_not_zero)] | None = None
+    max_completion_tokens: Annotated[StrictInt, Field(ge=-1), AfterValidator(_not_zero)] | None = None
+    logprobs: Flag = False
+    top_logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    tools: list[dict[str, Any]] = Field(default_factory=list)
+    tool_choice: StrictStr | dict[str, Any] | None = None
+    response_format: dict[str, Any] | None = None
+    reasoning_effort: StrictStr | None = None
+    add_generation_prompt: Flag = True
+    continue_final_message: Flag = False
+    add_special_tokens: Flag = False
+    echo: Flag = False
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+
+    @classmethod
+    def refuse_unsupported(cls, data: Mapping[str, object]) -> None:
+        """Also tools and response formats, whose harmless forms need more than a list."""
+        super().refuse_unsupported(data)
+        _refuse_tools(data.get("tools"), data.get("tool_choice"))
+        _refuse_format(data.get("response_format"))
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("'top_logprobs' is only allowed with 'logprobs': true")
+        if self.continue_final_message:
+            if self.add_generation_prompt and "add_generation_prompt" in self.model_fields_set:
+                raise ValueError("'continue_final_message' and 'add_generation_prompt' cannot both be true")
+            if self.messages[-1].role != "assistant":
+                raise ValueError("'continue_final_message' needs an assistant message at the end of 'messages'")
+        return self
+
+
+def _refuse_tools(tools: object, choice: object) -> None:
+    if isinstance(tools, list) and tools and choice != "none":
+        raise Unsupported("'tools' are not supported by this server. Leave them out.", param="tools")
+    if choice is not None and choice not in ("none", "auto"):
+        raise InvalidRequest("'tool_choice' asks for a tool call, but 'tools' is empty.", param="tool_choice")
+
+
+def _refuse_format(wanted: object) -> None:
+    if not isinstance(wanted, dict) or wanted.get("type") == "text":
+        return
+    kind = wanted.get("type")
+    if kind in ("json_object", "json_schema", "structural_tag"):
+        raise Unsupported(
+            f"'response_format' of type '{kind}' is not supported by this server. Ask for the format in the prompt.",
+            param="response_format",
+        )
+    raise InvalidRequest(f"'response_format' has the unknown type {kind!r}. Use 'text'.", param="response_format")

@@ -1,0 +1,115 @@
+"""The fields that chat and plain completions share: sampling, stopping, streaming, and vLLM's well-known extras."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Self
+
+from pydantic import BeforeValidator, Field, StrictInt, StrictStr, model_validator
+
+from wllm_api.schemas.base import Body, Count, Flag, Number, Part, TokenId
+
+MAX_LOGPROBS = 20
+MAX_STOP_STRINGS = 16
+INT64 = 2**63
+
+
+def _stop_list(value: object) -> object:
+    stops = [value] if isinstance(value, str) else value
+    if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
+        raise ValueError("must be a string or a list of strings")
+    if len(stops) > MAX_STOP_STRINGS:
+        raise ValueError(f"has {len(stops)} strings; at most {MAX_STOP_STRINGS} are allowed")
+    if "" in stops:
+        raise ValueError("holds an empty string, which would end every answer at once")
+    return stops
+
+
+def _bias_map(value: object) -> object:
+    if not isinstance(value, dict):
+        raise ValueError("must be an object that maps token ids to numbers")
+    bias: dict[int, float] = Field(default_factory=dict)
+    for key, number in value.items():
+        try:
+            token_id = int(key)
+        except ValueError:
+            raise ValueError(f"has the key '{key}', which is not a token id") from None
+        if isinstance(number, bool) or not isinstance(number, int | float) or not -100 <= number <= 100:
+            raise ValueError(f"gives token {token_id} the value {number}, which is not a number from -100 to 100")
+        bias[token_id] = float(number)
+    return bias
+
+
+class StreamOptions(Part):
+    """What a stream carries beside text."""
+
+    include_usage: Flag = False
+    continuous_usage_stats: Flag = False
+    include_obfuscation: Flag = False
+
+
+class SamplingFields(Body):
+    """Shared fields; defaults are OpenAI's, unless the model recommends its own (see `params`)."""
+
+    no_effect: ClassVar[frozenset[str]] = frozenset({
+        "include_reasoning", "metadata", "moderation", "parallel_tool_calls", "prediction", "prompt_cache_key",
+        "prompt_cache_options", "prompt_cache_retention", "safety_identifier", "service_tier",
+        "spaces_between_special_tokens", "store", "user", "verbosity",
+    })  # fmt: skip
+    unsupported: ClassVar[Mapping[str, tuple[object, ...]]] = {
+        "documents": ([],),
+        "guided_choice": (),
+        "guided_decoding_backend": (),
+        "guided_grammar": (),
+        "guided_json": (),
+        "guided_regex": (),
+        "guided_whitespace_pattern": (),
+        "kv_transfer_params": (),
+        "length_penalty": (1, 1.0),
+        "logprob_token_ids": ([],),
+        "logits_processors": ([],),
+        "mm_processor_kwargs": ({},),
+        "prompt_embeds": (),
+        "repetition_detection": (),
+        "structured_outputs": (),
+        "thinking_token_budget": (),
+        "use_beam_search": (False,),
+        "vllm_xargs": ({},),
+        "watermarking": (),
+    }
+
+    model: StrictStr | None = None
+    n: Annotated[StrictInt, Field(ge=1, le=128)] = 1
+    temperature: Annotated[Number, Field(ge=0, le=2)] = 1.0
+    top_p: Annotated[Number, Field(ge=0, le=1)] = 1.0
+    top_k: Annotated[StrictInt, Field(ge=-1)] = 0
+    min_p: Annotated[Number, Field(ge=0, le=1)] = 0.0
+    repetition_penalty: Annotated[Number, Field(gt=0)] = 1.0
+    presence_penalty: Annotated[Number, Field(ge=-2, le=2)] = 0.0
+    frequency_penalty: Annotated[Number, Field(ge=-2, le=2)] = 0.0
+    seed: Annotated[StrictInt, Field(ge=-INT64, lt=INT64)] | None = None
+    stop: Annotated[list[str], BeforeValidator(_stop_list)] = Field(default_factory=list)
+    logit_bias: Annotated[dict[int, float], BeforeValidator(_bias_map)] = Field(default_factory=dict)
+    stream: Flag = False
+    stream_options: StreamOptions = StreamOptions()
+
+    min_tokens: Count = 0
+    ignore_eos: Flag = False
+    stop_token_ids: list[TokenId] = Field(default_factory=list)
+    include_stop_str_in_output: Flag = False
+    skip_special_tokens: Flag = True
+    bad_words: list[StrictStr] = Field(default_factory=list)
+    allowed_token_ids: list[TokenId] | None = None
+    prompt_logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    truncate_prompt_tokens: Annotated[StrictInt, Field(ge=-1)] | None = None
+    priority: StrictInt = 0
+    cache_salt: StrictStr = ""
+    request_id: Annotated[StrictStr, Field(max_length=128, pattern=r"^[\x21-\x7e]+$")] | None = None
+    return_token_ids: Flag = False
+    return_tokens_as_token_ids: Flag = False
+
+    @model_validator(mode="after")
+    def _stream_options_need_a_stream(self) -> Self:
+        if "stream_options" in self.model_fields_set and not self.stream:
+            raise ValueError("'stream_options' is only allowed with 'stream': true")
+        return self

@@ -1,0 +1,138 @@
+"""Runs an application until Ctrl+C, or until its engine has failed for good.
+
+Owns the sockets, the signals and the exit code. The first Ctrl+C lets running answers go on for
+`Limits.shutdown_grace_s` seconds and then ends them; the second one ends the process at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from wllm_api.http_errors import ExposedWithoutKey
+from wllm_api.serving import Serving
+from wllm_api.sockets import bind_sockets, is_loopback
+
+logger = logging.getLogger(__name__)
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+KEEP_ALIVE_S = 75
+# What is left after the grace period: closing connections and the engine's polite end.
+CLEANUP_S = 3
+
+
+def serve(
+    app: FastAPI,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    *,
+    no_auth: bool = False,
+    on_bound: Callable[[str], None] | None = None,
+) -> int:
+    """Serve until the end and return the exit code; raises `PortUnavailable` or `ExposedWithoutKey` at once.
+
+    An address that other machines can reach needs an API key, or `no_auth`. `on_bound(url)` is called when the
+    address is ours, before the engine starts to load.
+    """
+    serving: Serving = app.state.serving
+    if not is_loopback(host) and not serving.access.api_keys and not no_auth:
+        raise ExposedWithoutKey(
+            f"Other machines can reach {host}, and the server has no API key. Give it one with --api-key, "
+            "listen on 127.0.0.1, or say --no-auth if everybody may use it."
+        )
+    sockets = bind_sockets(host, port)
+    address = sockets[0].getsockname()
+    url = f"http://[{address[0]}]:{address[1]}" if ":" in address[0] else f"http://{address[0]}:{address[1]}"
+    logger.info("listening on %s", url)
+    if on_bound is not None:
+        on_bound(url)
+    return ApiServer(app).run_until_end(sockets)
+
+
+class ApiServer(uvicorn.Server):
+    """uvicorn with our signals, our shutdown, and an eye on the engine."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._serving: Serving = app.state.serving
+        self._grace_s = self._serving.limits.shutdown_grace_s
+        super().__init__(
+            uvicorn.Config(
+                app,
+                loop="asyncio",
+                http="httptools",
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                log_level=logging.WARNING,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=int(self._grace_s + CLEANUP_S),
+            )
+        )
+
+    def run_until_end(self, sockets: list[socket.socket]) -> int:
+        """Serve on `sockets`; the exit code."""
+        try:
+            self.run(sockets)
+        finally:
+            for sock in sockets:
+                sock.close()
+        if self._serving.fatal is not None:
+            logger.error("the server ended: %s", self._serving.fatal)
+            return EXIT_FAILED
+        return EXIT_OK
+
+    async def on_tick(self, counter: int) -> bool:
+        """Also end when the engine has failed for good."""
+        if self._serving.fatal is not None:
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Refuse new requests, give running ones their grace, end the rest."""
+        self._serving.closing = True
+        ending = asyncio.get_running_loop().call_later(self._grace_s, self._serving.abort_running)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            ending.cancel()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take the signals while serving; unlike uvicorn, do not raise them again afterwards."""
+        names = ("SIGINT", "SIGTERM", "SIGBREAK")
+        taken = [getattr(signal, name) for name in names if hasattr(signal, name)]
+        try:
+            before = {number: signal.signal(number, self.handle_exit) for number in taken}
+        except ValueError:
+            # Not the main thread, which alone may set handlers; whoever owns that one sets `should_exit`.
+            yield
+            return
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """First signal: an orderly end. Second: now."""
+        if self.should_exit:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            # The engine process sees the end of its pipe and goes too.
+            os._exit(EXIT_INTERRUPTED)
+        self.should_exit = True

@@ -1,0 +1,117 @@
+"""The state that all routes of one server share: the engine, the model's text side, limits, metrics, and closing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from wllm_api.client import EngineClient
+from wllm_api.errors import EngineState, TokenizerError
+from wllm_api.http_errors import NotFound, Unavailable
+from wllm_api.metrics import Metrics
+from wllm_api.model import ServedModel
+from wllm_api.settings import Access, Limits
+
+if TYPE_CHECKING:
+    from wllm_api.generation import Generation
+
+logger = logging.getLogger(__name__)
+
+_NOT_READY: dict[EngineState, tuple[str, str]] = {
+    "ready": ("The model's tokenizer is still loading. Try again in a few seconds.", "model_loading"),
+    "loading": ("The model is still loading. Try again in a few seconds.", "model_loading"),
+    "restarting": ("The engine stopped and is being restarted. Try again in a few seconds.", "engine_restarting"),
+    "failed": ("The engine has failed and will not come back; restart the server.", "engine_failed"),
+    "stopped": ("The server is shutting down.", "shutting_down"),
+}
+
+
+class Serving:
+    """One server's shared state; `fatal` is the reason why it must end, None while all is well."""
+
+    def __init__(
+        self, engine: EngineClient, names: Sequence[str], *, access: Access, limits: Limits, metrics: Metrics
+    ) -> None:
+        self.engine = engine
+        self.names = tuple(names)
+        self.access = access
+        self.limits = limits
+        self.metrics = metrics
+        self.ignored_seen: set[str] = set()
+        self.running: set[Generation] = set()
+        self.closing = False
+        self.created = int(time.time())
+        self._fault: str | None = None
+        self._model: ServedModel | None = None
+        self._loading = asyncio.Lock()
+
+    @property
+    def fatal(self) -> str | None:
+        """Why the server cannot go on."""
+        if self._fault is None and self.engine.state == "failed":
+            return self.engine.error or "the engine failed"
+        return self._fault
+
+    @property
+    def ready(self) -> bool:
+        """Whether a request would be taken now."""
+        return self.engine.state == "ready" and self._model is not None and not self.closing
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that have no token yet."""
+        return sum(generation.num_waiting for generation in self.running)
+
+    async def model(self, name: str | None) -> ServedModel:
+        """The model for a request that names it (None takes the only one); raises `NotFound` or `Unavailable`."""
+        if name is not None and name not in self.names:
+            raise NotFound(
+                f"The model '{name}' does not exist. This server has: {', '.join(self.names)}.",
+                param="model",
+                code="model_not_found",
+            )
+        if not self.ready:
+            raise self.not_ready()
+        if self._model is None or self._model.info is not self.engine.info:
+            await self._load()
+        if self._model is None:
+            raise self.not_ready()
+        return self._model
+
+    def not_ready(self) -> Unavailable:
+        """The refusal that says what the server is doing instead of taking requests."""
+        message, code = _NOT_READY["stopped" if self.closing else self.engine.state]
+        return Unavailable(message, code=code)
+
+    async def prepare(self) -> None:
+        """Wait for the engine and load the text side, so that the first request finds all in place."""
+        await self.engine.wait_ready()
+        await self._load()
+
+    def admit(self) -> None:
+        """Raise `Unavailable` when too many requests wait already."""
+        waiting = self.num_waiting
+        if waiting >= self.limits.max_waiting:
+            raise Unavailable(
+                f"{waiting} requests are waiting, which is the limit. Try again later.", code="server_is_overloaded"
+            )
+
+    def abort_running(self) -> None:
+        """End every running request; their clients are told that the server shuts down."""
+        for generation in list(self.running):
+            generation.abort()
+
+    async def _load(self) -> None:
+        async with self._loading:
+            info = self.engine.info
+            if info is None or (self._model is not None and self._model.info is info):
+                return
+            try:
+                self._model = await asyncio.to_thread(ServedModel, info)
+            except TokenizerError as error:
+                self._fault = str(error)
+                logger.error("the model cannot be served: %s", error)
+                raise

@@ -1,0 +1,36 @@
+"""The resolved settings of one server: plain frozen values, built once by whoever starts it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Who may use the server.
+
+    `api_keys` empty: no key is asked for. `allowed_origins` are web origins ("https://chat.example") beside those of
+    this machine, "*" for any. `allowed_hosts` are host names beside this machine's own ones and any IP address.
+    """
+
+    api_keys: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one server takes on, and how long it waits.
+
+    `max_waiting` counts requests without a first token; `max_samples` the answers of one request (prompts x n);
+    `shutdown_grace_s` is how long running answers may go on after Ctrl+C; a client that reads nothing for
+    `stalled_client_s` is dropped.
+    """
+
+    max_waiting: int = 256
+    max_body_bytes: int = 32 * 1024 * 1024
+    max_samples: int = 2048
+    max_stop_strings: int = 16
+    ping_interval_s: float = 15.0
+    stalled_client_s: float = 300.0
+    shutdown_grace_s: float = 5.0
