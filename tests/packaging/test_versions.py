@@ -36,7 +36,7 @@ def test_borders(projects: dict[str, dict[str, Any]]) -> None:
         "wllm-kernels": [],
         "wllm-sched": ["wllm-cache"],
         "wllm-api": ["wllm-sched"],
-        "wllm-runtime": ["wllm-kernels", "wllm-sched"],
+        "wllm-runtime": ["wllm-cache", "wllm-kernels", "wllm-sched"],
         "wllm": ["wllm-api", "wllm-cache", "wllm-kernels", "wllm-runtime", "wllm-sched"],
     }
 
