@@ -1,3 +1,60 @@
 """Continuous-batching scheduler of wLLM: requests in, step plans out. Standard library and wllm-cache only."""
 
-from __future__ import annotations
+from wllm_sched.chunking import ChunkPolicy, FixedChunks, TimedChunks
+from wllm_sched.config import SchedulerConfig
+from wllm_sched.engine import EngineLoop
+from wllm_sched.errors import EngineClosed, InvalidParameter, RequestRefused, SchedError
+from wllm_sched.messages import (
+    Abort,
+    Engine,
+    EngineStats,
+    FinishReason,
+    ModelInfo,
+    ServedEngine,
+    Submit,
+    TokenEvent,
+)
+from wllm_sched.plan import (
+    BlockCopy,
+    NewBlocks,
+    NewSlot,
+    Row,
+    Runner,
+    StepHandle,
+    StepPlan,
+    StepResult,
+    TokenLogprobs,
+)
+from wllm_sched.sampling import SamplingParams
+from wllm_sched.scheduler import Scheduler
+
+__all__ = [
+    "Abort",
+    "BlockCopy",
+    "ChunkPolicy",
+    "Engine",
+    "EngineClosed",
+    "EngineLoop",
+    "EngineStats",
+    "FinishReason",
+    "FixedChunks",
+    "InvalidParameter",
+    "ModelInfo",
+    "NewBlocks",
+    "NewSlot",
+    "RequestRefused",
+    "Row",
+    "Runner",
+    "SamplingParams",
+    "SchedError",
+    "Scheduler",
+    "SchedulerConfig",
+    "ServedEngine",
+    "StepHandle",
+    "StepPlan",
+    "StepResult",
+    "Submit",
+    "TimedChunks",
+    "TokenEvent",
+    "TokenLogprobs",
+]

@@ -2,7 +2,8 @@
 
 SchedError
 ├── InvalidParameter (ValueError)    a sampling parameter is out of range
-└── RequestRefused (ValueError)      a request that can never run
+├── RequestRefused (ValueError)      a request that can never run
+└── EngineClosed                     a request after `close`
 """
 
 from __future__ import annotations
@@ -30,3 +31,7 @@ class RequestRefused(SchedError, ValueError):
         super().__init__(message)
         self.parameter = parameter
         self.code = code
+
+
+class EngineClosed(SchedError):
+    """The engine takes no more requests."""

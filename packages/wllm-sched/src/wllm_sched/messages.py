@@ -33,12 +33,14 @@ class Abort:
     index: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: the scheduler makes one for every token, and freezing makes that six times slower (1.3 against 0.2 us).
+@dataclass(slots=True)
 class TokenEvent:
     """New tokens of one sample of a request; every sample gets exactly one event with a `finish_reason`, its last.
 
     `stop_token_id` is set when a token ended the sample; that token is the last of `token_ids`. `prompt_logprobs` comes
     once, on the first event of sample 0: one entry a prompt token, None for the first. `error` explains "error".
+    `num_cached_tokens` is the part of the prompt that the request found in the prefix cache. Never changed once made.
     """
 
     request_id: int
@@ -56,7 +58,11 @@ class TokenEvent:
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """A snapshot; names ending in `_total` only grow while the engine lives."""
+    """A snapshot; names ending in `_total` only grow while the engine lives.
+
+    Running and waiting count samples. Prefix cache queries and hits count tokens; siblings that share a prompt within
+    their request count neither. A prefill chunk is a row that computes prompt tokens or recomputes after a preemption.
+    """
 
     num_running: int = 0
     num_waiting: int = 0

@@ -17,12 +17,12 @@ class Row(NamedTuple):
     """One request's share of a step: `count` tokens from position `start`.
 
     `samples` is the number of tokens drawn from the logits of the last position: 0 for a prefill chunk that does not
-    reach the end of the known tokens, else 1.
+    reach the end of the known tokens or belongs to a request with `max_tokens` 0, else 1.
     """
 
     slot: int
     start: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which no one needs of a row
     samples: int
 
 
@@ -59,7 +59,11 @@ class BlockCopy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One step: decode rows first, then prefill chunks. `step` counts from 0."""
+    """One step: decode rows first, then prefill chunks. `step` counts from 0.
+
+    New slots come first, then new blocks, then copies, then rows. The first `num_decode_rows` rows compute one token
+    and draw one, so they fit a decode graph. No row reads a block that another row of the same plan writes.
+    """
 
     step: int
     rows: tuple[Row, ...]
@@ -91,7 +95,8 @@ class StepResult:
     """What a step produced.
 
     `tokens` and `logprobs` have one entry per row with `samples` > 0, in plan order. `prompt_logprobs` maps a slot that
-    asked for them to the entries of the prompt positions start+1 .. start+count of its row (none past the prompt's end).
+    asked for them to the entries of the prompt positions start+1 .. start+count of its row (none past the prompt's
+    end).
     `errors` maps a slot to a failure that ends its request only (for example logits that are not finite).
     """
 

@@ -1,0 +1,53 @@
+"""Requests that can never run: what a scheduler refuses at once instead of queueing for ever.
+
+Owns the checks that need the model or the pool; ranges and types of parameters are `SamplingParams`' own. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from wllm_sched.config import SchedulerConfig
+from wllm_sched.errors import RequestRefused
+from wllm_sched.sampling import SamplingParams
+
+
+def refuse_impossible(
+    config: SchedulerConfig, num_cache_tokens: int, prompt: Sequence[int], params: SamplingParams
+) -> None:
+    """Raise `RequestRefused` unless `prompt` can run with `params` and `num_cache_tokens` tokens of KV cache in all."""
+    if not prompt:
+        raise RequestRefused("The prompt is empty: 0 tokens. Send at least one token.", parameter="prompt")
+    _refuse_foreign_ids("prompt", prompt, config.vocab_size)
+    _refuse_foreign_ids("stop_token_ids", params.stop_token_ids or (), config.vocab_size)
+    _refuse_foreign_ids("logit_bias", params.logit_bias or (), config.vocab_size)
+    _refuse_foreign_ids("allowed_token_ids", params.allowed_token_ids or (), config.vocab_size)
+    for word in params.bad_words_token_ids:
+        _refuse_foreign_ids("bad_words_token_ids", word, config.vocab_size)
+    room = config.max_model_len if params.max_tokens == 0 else config.max_model_len - 1
+    if len(prompt) > room:
+        wanted = "" if params.max_tokens == 0 else ", and at least 1 token must be generated"
+        raise RequestRefused(
+            f"This model's maximum context length is {config.max_model_len} tokens. However, your prompt has "
+            f"{len(prompt)} tokens{wanted}. Shorten the prompt.",
+            parameter="prompt",
+            code="context_length_exceeded",
+        )
+    if len(prompt) > num_cache_tokens:
+        raise RequestRefused(
+            f"The KV cache holds {num_cache_tokens} tokens in all. However, your prompt has {len(prompt)} tokens. "
+            "Shorten the prompt or start the server with more KV cache memory.",
+            parameter="prompt",
+            code="context_length_exceeded",
+        )
+
+
+def _refuse_foreign_ids(name: str, token_ids: Iterable[int], vocab_size: int) -> None:
+    known = range(vocab_size)
+    if set(map(type, token_ids)) <= {int} and min(token_ids, default=0) >= 0 and max(token_ids, default=0) < vocab_size:
+        return
+    wrong = next(token_id for token_id in token_ids if type(token_id) is not int or token_id not in known)
+    raise RequestRefused(
+        f"{name} holds {wrong!r}, which is not a token id of this model. Send integers from 0 to {vocab_size - 1}.",
+        parameter=name,
+    )
