@@ -30,8 +30,13 @@ _UPPER_FIRST = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}
 _ASCII_WORD = r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
 _KANA_HAN = "[一-龥぀-ゟ゠-ヿ]+"
 _HAN_HANGUL = "[一-龥ࠀ-一가-퟿]+"
-# Letters with case; Georgian's lower case did not count as such in the Unicode version of the model's tokenizer.
-_CASED = r"[[\p{Lu}\p{Ll}\p{Lt}]&&[^ა-ჿ]]"
+# Letters with case, without those that DeepSeek's list leaves out (Armenian and Georgian small letters, mathematical
+# alphabets, and what later versions of Unicode added).
+_CASED = (
+    r"[[\p{Lu}\p{Ll}\p{Lt}]&&[^"
+    "\u0560-\u0588\u10c7-\u10ff\u1c80-\u1c8a\u2d00-\u2d2d\ua790-\ua7ff\uab30-\uab68\U00010570-\U000105bc"
+    "\U00010d50-\U00010d85\U00016e40-\U00016e7f\U0001d400-\U0001d7cb\U0001df00-\U0001df2a]]"
+)
 
 _GPT2 = rf"'s|'t|'re|'ve|'m|'ll|'d| ?\p{{L}}+| ?\p{{N}}+|{_SYMBOLS}|\s+(?!\S)|\s+"
 _LLAMA3 = rf"{_ENGLISH}|{_WORD}|\p{{N}}{{1,3}}|{_SYMBOLS}[\r\n]*|{_SPACES}"
