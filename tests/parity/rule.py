@@ -1,8 +1,8 @@
 """The parity rule: our tokens and log-probabilities against transformers' on the same weights, in float32.
 
-The same greedy tokens, top log-probabilities within 1e-3. A different token is excused only where the reference's two best
-lie within 1e-4; excused ones are counted, printed, and at most 0.1 % of the positions. The reference is fed our tokens one
-by one through its own cache, as its generate() does, so a comparison goes on behind an excused token.
+The same greedy tokens, top log-probabilities within 1e-3. A different token is excused only where the reference's two
+best lie within 1e-4; excused ones are counted, printed, and at most 0.1 % of the positions. The reference is fed our
+tokens one by one through its own cache, as its generate() does, so a comparison goes on behind an excused token.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def reference_logprobs(model: transformers.PreTrainedModel, prompt: list[int], t
     rows = []
     inputs, cache = torch.tensor([prompt]), None
     for token in tokens:
-        out = model(inputs, past_key_values=cache, use_cache=True)
-        cache = out.past_key_values
+        out = model(inputs, cache=cache, use_cache=True)
+        cache = out.cache
         rows.append(out.logits[0, -1].float().log_softmax(-1))
         inputs = torch.tensor([[token]])
     return torch.stack(rows)

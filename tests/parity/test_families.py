@@ -1,4 +1,4 @@
-"""Every family and option, in every mode of the engine, equals transformers in float32. Each mode shows that it happened."""
+"""Every family and option equals transformers in float32 in every mode; each mode shows that it happened."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import transformers
-from wllm_sched import EngineStats
-
 from parity.rule import Parity
 from parity.tiny_models import TINY_MODELS, VOCAB_SIZE
+
 from wllm import LLM, SamplingParams
+from wllm_sched import EngineStats
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24, logprobs=5, ignore_eos=True)
 

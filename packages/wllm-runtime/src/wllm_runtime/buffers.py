@@ -1,7 +1,7 @@
 """`SlotTables`: the state of every slot on the device, and the paged KV cache.
 
-Written only by the runner, in the order of the plans. A slot's row holds what its request has been told to be: token ids,
-block ids; the scheduler's counters travel in the plan's rows.
+Written only by the runner, in the order of the plans. A slot's row holds the token ids and block ids of its request;
+the scheduler's counters travel in the plan's rows.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+
 from wllm_sched.plan import NewBlocks, NewSlot
 
 
 class SlotTables:
     """Device tables, one row a slot.
 
-    `token_table` int32 [slots, max_model_len + 1], `block_tables` int32 [slots, blocks], `lengths` int32 [slots]: tokens
-    known to the device, `num_prompt_tokens` int64 [slots].
+    `token_table` int32 [slots, max_model_len + 1], `block_tables` int32 [slots, blocks], `lengths` int32 [slots]:
+    tokens known to the device, `num_prompt_tokens` int64 [slots].
     """
 
     def __init__(self, num_slots: int, max_model_len: int, block_size: int, device: torch.device) -> None:

@@ -62,7 +62,9 @@ class EngineConfig:
                 "(GGUF files are dequantised when they are loaded)"
             )
         if self.kv_cache_dtype != "auto":
-            raise ConfigError(f"kv_cache_dtype={self.kv_cache_dtype!r} is not supported yet; use 'auto' (the model's dtype)")
+            raise ConfigError(
+                f"kv_cache_dtype={self.kv_cache_dtype!r} is not supported yet; use 'auto' (the model's dtype)"
+            )
 
     def _check_choice(self, name: str, choices: tuple[object, ...]) -> None:
         value = getattr(self, name)

@@ -6,9 +6,8 @@ import dataclasses
 
 import torch
 from tqdm import tqdm
-from wllm_cache import BlockPool
-from wllm_sched import EngineLoop, ModelInfo, Scheduler, SchedulerConfig
 
+from wllm_cache import BlockPool
 from wllm_runtime.buffers import SlotTables, allocate_kv_cache
 from wllm_runtime.checkpoint import Checkpoint, open_checkpoint
 from wllm_runtime.config import EngineConfig
@@ -19,6 +18,7 @@ from wllm_runtime.models.decoder_config import DecoderConfig
 from wllm_runtime.runner import ModelRunner
 from wllm_runtime.sampler import Sampler
 from wllm_runtime.settings import Settings, resolve_device, resolve_dtype, resolve_sizes
+from wllm_sched import EngineLoop, ModelInfo, Scheduler, SchedulerConfig
 
 
 class ModelEngine(EngineLoop):
@@ -144,7 +144,7 @@ def _build_runner(
         device,
     )
     tables = SlotTables(num_seqs, memory.max_model_len, memory.block_size, device)
-    sampler = Sampler(num_seqs, config.vocab_size, info.eos_token_ids, device)
+    sampler = Sampler(tables, config.vocab_size, info.eos_token_ids)
     return ModelRunner(model, kv, tables, sampler)
 
 

@@ -1,7 +1,7 @@
 """`MemoryPlan`: how many KV blocks the engine gets, and the arithmetic behind it.
 
-Computed once, after the weights are loaded; `lines` is printed at start. On a GPU the budget is a share of the free device
-memory, on a CPU a fixed share of the free RAM that leaves the desktop usable.
+Computed once, after the weights are loaded; `lines` is printed at start. On a GPU the budget is a share of the free
+device memory, on a CPU a fixed share of the free RAM that leaves the desktop usable.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-from wllm_kernels import logprobs
-from wllm_sched.plan import NewSlot, StepPlan, TokenLogprobs
 
+from wllm_kernels import logprobs
 from wllm_runtime.buffers import SlotTables
 from wllm_runtime.models.decoder import Decoder
+from wllm_sched.plan import NewSlot, StepPlan, TokenLogprobs
 
 # Scores of [positions, vocabulary] in float32 are large: 256 positions of a vocabulary of 152k take 156 MB.
 _POSITIONS_AT_ONCE = 256
@@ -27,10 +27,10 @@ class PromptScores:
         if top_n is None:
             self._wanted.pop(new.slot, None)
         else:
-            self._wanted[new.slot] = (top_n, new.num_prompt_tokens)
+            self._wanted[new.slot] = (min(top_n, self._model.config.vocab_size), new.num_prompt_tokens)
 
     def of_step(self, plan: StepPlan, hidden: torch.Tensor) -> dict[int, tuple[TokenLogprobs, ...]]:
-        """Entries of the prompt positions start+1 .. start+count of each row that wants them; hidden [tokens, hidden]."""
+        """Entries of the prompt positions start+1 .. start+count of each row that wants them, from [tokens, hidden]."""
         if not self._wanted:
             return {}
         scores: dict[int, tuple[TokenLogprobs, ...]] = {}

@@ -1,7 +1,8 @@
 """`ModelRunner`: executes step plans. The only class that touches the model and the device tables at run time.
 
-Plans run in launch order on one stream: on a CPU that is a worker thread, so `launch` returns at once there too, and the
-engine thread plans the next step while this one computes. Results are visible through `StepHandle.wait`, never before.
+Plans run in launch order on one stream: on a CPU that is a worker thread, so `launch` returns at once there too, and
+the engine thread plans the next step while this one computes. Results are visible through `StepHandle.wait`, never
+before.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
-from wllm_kernels import advance_step, attention_plan, copy_blocks, prepare_step
-from wllm_sched.plan import StepPlan, StepResult
 
+from wllm_kernels import advance_step, attention_plan, copy_blocks, prepare_step, rope_plan
 from wllm_runtime.buffers import SlotTables
 from wllm_runtime.models.batch import StepBatch
 from wllm_runtime.models.decoder import Decoder
 from wllm_runtime.prompt_scores import PromptScores
 from wllm_runtime.sampler import Sampler
+from wllm_sched.plan import StepPlan, StepResult, TokenLogprobs
 
 
 class CpuStepHandle:
@@ -43,9 +44,7 @@ class ModelRunner:
         self._windows = sorted(set(model.config.windows))
         rope = model.config.rope
         self._cos_sin = (
-            None
-            if rope.depends_on_length
-            else rope.cos_sin_table(tables.token_table.shape[1], kv.dtype, kv.device)
+            None if rope.depends_on_length else rope.cos_sin_table(tables.token_table.shape[1], kv.dtype, kv.device)
         )
         self._stream = ThreadPoolExecutor(max_workers=1, thread_name_prefix="wllm-step")
 
@@ -64,7 +63,7 @@ class ModelRunner:
         rows = torch.tensor(plan.rows, dtype=torch.int32, device=device)
         cu_q = torch.zeros(len(plan.rows) + 1, dtype=torch.int32, device=device)
         torch.cumsum(rows[:, 2], 0, out=cu_q[1:])
-        batch = self._batch(rows, cu_q)
+        batch = self._batch(plan, rows, cu_q)
         hidden = self._model(batch)
         tokens, logprobs, errors = self._sample(plan, rows, cu_q, hidden)
         prompt_logprobs = self._prompt_scores.of_step(plan, hidden)
@@ -77,23 +76,28 @@ class ModelRunner:
             self._sampler.enter(new)
             self._prompt_scores.enter(new)
         if plan.copies:
-            pairs = torch.tensor([(c.source, c.target) for c in plan.copies], dtype=torch.int64, device=self._kv[0].device)
+            pairs = torch.tensor(
+                [(c.source, c.target) for c in plan.copies], dtype=torch.int64, device=self._kv[0].device
+            )
             for kv in self._kv:
                 copy_blocks(kv, pairs)
 
-    def _batch(self, rows: torch.Tensor, cu_q: torch.Tensor) -> StepBatch:
-        tables = self._tables
-        step = prepare_step(rows, cu_q, tables.token_table, tables.block_tables, block_size=self._block_size)
+    def _batch(self, plan: StepPlan, rows: torch.Tensor, cu_q: torch.Tensor) -> StepBatch:
+        tables, kv = self._tables, self._kv[0]
+        longest = max(row.start + row.count for row in plan.rows)
+        step = prepare_step(
+            rows,
+            cu_q,
+            tables.token_table,
+            tables.block_tables,
+            block_size=self._block_size,
+            num_tokens=plan.num_tokens,
+            num_blocks=-(-longest // self._block_size),
+        )
         rope_positions, cos_sin = step.positions, self._cos_sin
         if cos_sin is None:
             cos_sin = self._rotation_of(rows, step.positions)
-            rope_positions = torch.arange(len(step.positions), device=step.positions.device)
-        plans = {
-            window: attention_plan(
-                step.block_table, step.seq_lens, cu_q, block_size=self._block_size, window=window
-            )
-            for window in self._windows
-        }
+            rope_positions = torch.arange(len(step.positions), device=kv.device)
         return StepBatch(
             input_ids=step.input_ids,
             rope_positions=rope_positions,
@@ -103,7 +107,11 @@ class ModelRunner:
             seq_lens=step.seq_lens,
             cu_q=cu_q,
             kv=self._kv,
-            attention=plans,
+            rope_plan=rope_plan(kv, rope_positions, cos_sin, step.cells, dtype=kv.dtype),
+            attention_plans={
+                window: attention_plan(kv, step.block_table, step.seq_lens, cu_q, window=window)
+                for window in self._windows
+            },
         )
 
     def _rotation_of(self, rows: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -114,7 +122,7 @@ class ModelRunner:
 
     def _sample(
         self, plan: StepPlan, rows: torch.Tensor, cu_q: torch.Tensor, hidden: torch.Tensor
-    ) -> tuple[tuple[int, ...], tuple, dict[int, str]]:
+    ) -> tuple[tuple[int, ...], tuple[TokenLogprobs | None, ...], dict[int, str]]:
         sampling = [index for index, row in enumerate(plan.rows) if row.samples]
         if not sampling:
             return (), (), {}

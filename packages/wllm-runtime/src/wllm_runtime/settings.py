@@ -62,7 +62,10 @@ def resolve_dtype(
     elif checkpoint_dtype == torch.float16:
         name, reason = "float16", "the checkpoint's"
     else:
-        name, reason = "bfloat16", "the checkpoint's" if checkpoint_dtype == torch.bfloat16 else "half of float32's memory"
+        name, reason = (
+            "bfloat16",
+            "the checkpoint's" if checkpoint_dtype == torch.bfloat16 else "half of float32's memory",
+        )
     settings.add("dtype", name, reason)
     return DTYPES[name]
 

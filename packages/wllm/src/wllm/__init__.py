@@ -1,7 +1,7 @@
 """wLLM: a native Windows and Linux LLM inference server.
 
-`from wllm import LLM, SamplingParams` runs a model in this process; `wllm serve` runs the server. Importing this package
-loads no torch: the names below are resolved when they are first used.
+`from wllm import LLM, SamplingParams` runs a model in this process; `wllm serve` runs the server. Importing this
+package loads no torch: the names below are resolved when they are first used.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from wllm_sched import SamplingParams
-
     from wllm.llm import LLM
     from wllm.outputs import CompletionOutput, Logprob, RequestOutput
+    from wllm_sched import SamplingParams
 
 __all__ = ["LLM", "CompletionOutput", "Logprob", "RequestOutput", "SamplingParams"]
 

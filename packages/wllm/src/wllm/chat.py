@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from wllm_api.errors import TemplateError
-from wllm_sched import SamplingParams
-
 from wllm.console import complain, say
 from wllm.llm import LLM
+from wllm_api.errors import TemplateError
+from wllm_sched import SamplingParams
 
 HELP = """  /reset   forget the conversation
   /exit    leave (so do Ctrl+D and Ctrl+Z; Ctrl+C stops an answer)"""

@@ -55,7 +55,9 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     serve = commands.add_parser("serve", help="serve a model over an OpenAI-compatible HTTP API")
     add_engine_flags(serve)
     group = serve.add_argument_group("server")
-    group.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)")
+    group.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)"
+    )
     group.add_argument("--port", type=int, default=8000, help="port to listen on (default: 8000)")
     group.add_argument(
         "--api-key",
@@ -84,7 +86,9 @@ def _add_chat(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     group = chat.add_argument_group("conversation")
     group.add_argument("--system", metavar="TEXT", help="system message")
     group.add_argument("--temperature", type=float, help="0 always takes the likeliest token (default: the model's)")
-    group.add_argument("--max-tokens", type=int, metavar="N", help="longest answer (default: to the end of the context)")
+    group.add_argument(
+        "--max-tokens", type=int, metavar="N", help="longest answer (default: to the end of the context)"
+    )
     chat.set_defaults(run=_chat)
 
 
@@ -114,7 +118,3 @@ def _is_for_the_user(error: Exception) -> bool:
     # Named exceptions say what happened and what to do; anything else is a bug and keeps its traceback.
     modules = (type(error).__module__ or "").partition(".")[0]
     return modules.startswith("wllm")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from wllm.outputs import CompletionOutput, Logprob, RequestOutput
 from wllm_api.text import OutputText, Tokenizer
 from wllm_sched import FinishReason, SamplingParams, TokenEvent, TokenLogprobs
-
-from wllm.outputs import CompletionOutput, Logprob, RequestOutput
 
 
 class Collector:
@@ -18,7 +17,9 @@ class Collector:
     ) -> None:
         self._tokenizer = tokenizer
         self._texts = (
-            [OutputText(tokenizer, prompt_token_ids, params) for _ in range(params.n)] if tokenizer is not None else None
+            [OutputText(tokenizer, prompt_token_ids, params) for _ in range(params.n)]
+            if tokenizer is not None
+            else None
         )
         samples = [CompletionOutput(index) for index in range(params.n)]
         if params.logprobs is not None:

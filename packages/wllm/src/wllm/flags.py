@@ -7,7 +7,10 @@ from typing import Any
 
 # Mirrors `wllm_runtime.EngineConfig`, which checks the values; a test compares the two.
 _ENGINE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("--device", {"choices": ("auto", "cuda", "cpu"), "default": "auto", "help": "where the model runs (default: auto)"}),
+    (
+        "--device",
+        {"choices": ("auto", "cuda", "cpu"), "default": "auto", "help": "where the model runs (default: auto)"},
+    ),
     (
         "--dtype",
         {
@@ -20,7 +23,11 @@ _ENGINE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--max-num-seqs", {"type": int, "metavar": "N", "help": "requests that run at a time; others wait (default: 64)"}),
     (
         "--max-num-batched-tokens",
-        {"type": int, "metavar": "TOKENS", "help": "most tokens computed in one step (default: 512 on a CPU, else 2048)"},
+        {
+            "type": int,
+            "metavar": "TOKENS",
+            "help": "most tokens computed in one step (default: 512 on a CPU, else 2048)",
+        },
     ),
     ("--block-size", {"type": int, "default": 16, "metavar": "TOKENS", "help": "tokens in a KV block (default: 16)"}),
     ("--num-kv-blocks", {"type": int, "metavar": "N", "help": "KV blocks to allocate (default: from free memory)"}),

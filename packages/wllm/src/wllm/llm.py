@@ -7,22 +7,22 @@ that the server uses.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from tqdm import tqdm
+
+from wllm.collector import Collector
+from wllm.default_model import default_model
+from wllm.outputs import RequestOutput
 from wllm_api.text import ChatTemplate, Tokenizer, resolve_bad_words
 from wllm_runtime.config import Device, DType, EngineConfig, LoadFormat
 from wllm_runtime.engine import create_engine
 from wllm_sched import Abort, EngineStats, ModelInfo, SamplingParams, Submit
 
-from wllm.collector import Collector
-from wllm.default_model import default_model
-from wllm.outputs import RequestOutput
-
-Prompt: TypeAlias = "str | Sequence[int] | Mapping[str, Any]"
-Message: TypeAlias = "Mapping[str, Any]"
+Prompt: TypeAlias = str | Sequence[int] | Mapping[str, Any]
+Message: TypeAlias = Mapping[str, Any]
 
 
 class LLM:
@@ -99,8 +99,8 @@ class LLM:
     ) -> list[RequestOutput]:
         """Complete each prompt: a text, token ids, or `{"prompt_token_ids": [...]}`. One result a prompt, in order.
 
-        `sampling_params` is one object for all or one a prompt; None takes the model's own defaults. Raises `ValueError`
-        for a prompt or parameter that the model cannot take; nothing of the call is generated then.
+        `sampling_params` is one object for all or one a prompt; None takes the model's own defaults. Raises
+        `ValueError` for a prompt or parameter that the model cannot take; nothing of the call is generated then.
         """
         self._check_open()
         texts_and_ids = [self._to_ids(prompt) for prompt in _as_list(prompts)]
@@ -145,9 +145,7 @@ class LLM:
         ]
         return self.generate(prompts, sampling_params, use_tqdm)
 
-    def stream_chat(
-        self, messages: Sequence[Message], sampling_params: SamplingParams | None = None
-    ) -> Iterator[str]:
+    def stream_chat(self, messages: Sequence[Message], sampling_params: SamplingParams | None = None) -> Iterator[str]:
         """Answer one conversation piece by piece; ending the iteration early ends the answer. Raises as `chat` does."""
         self._check_open()
         prompt = self._render(messages, add_generation_prompt=True, continue_final_message=False, extra=None)
@@ -198,7 +196,7 @@ class LLM:
     ) -> dict[str, Any]:
         if self._template is None or self._tokenizer is None:
             raise ValueError(
-                f"the model {self.model_info.model} has no chat template, so it cannot chat; use generate() with a prompt"
+                f"the model {self.model_info.model} has no chat template, so it cannot chat; use generate()"
             )
         text = self._template.render(
             [dict(message) for message in messages],
@@ -210,17 +208,17 @@ class LLM:
         return {"prompt": text, "prompt_token_ids": self._tokenizer.encode(text, add_special_tokens=False)}
 
     def _to_ids(self, prompt: Prompt) -> tuple[str | None, list[int]]:
-        if isinstance(prompt, Mapping):
-            if "prompt_token_ids" in prompt:
-                return prompt.get("prompt"), list(prompt["prompt_token_ids"])
-            if "prompt" not in prompt:
-                raise ValueError(f"a prompt dict needs 'prompt' or 'prompt_token_ids', got the keys {sorted(prompt)}")
-            prompt = prompt["prompt"]
-        if not isinstance(prompt, str):
+        if isinstance(prompt, str):
+            if self._tokenizer is None:
+                raise ValueError("a text prompt needs a tokenizer, and this model has none loaded; pass token ids")
+            return prompt, self._tokenizer.encode(prompt)
+        if not isinstance(prompt, Mapping):
             return None, list(prompt)
-        if self._tokenizer is None:
-            raise ValueError("a text prompt needs a tokenizer, and this model has none loaded; pass token ids")
-        return prompt, self._tokenizer.encode(prompt)
+        if "prompt_token_ids" in prompt:
+            return prompt.get("prompt"), list(prompt["prompt_token_ids"])
+        if "prompt" in prompt:
+            return self._to_ids(prompt["prompt"])
+        raise ValueError(f"a prompt dict needs 'prompt' or 'prompt_token_ids', got the keys {sorted(prompt)}")
 
     def _params_for(
         self, num_prompts: int, params: SamplingParams | Sequence[SamplingParams] | None
@@ -260,9 +258,6 @@ class LLM:
 
 
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    if isinstance(prompts, (str, Mapping)):
-        return [prompts]
-    several = list(prompts)
-    if several and isinstance(several[0], int):
-        return [several]
-    return several  # type: ignore[arg-type]
+    if isinstance(prompts, (str, Mapping)) or (prompts and isinstance(prompts[0], int)):
+        return [cast(Prompt, prompts)]
+    return list(cast("Sequence[Prompt]", prompts))

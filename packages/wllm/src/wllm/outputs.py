@@ -18,7 +18,7 @@ class Logprob:
 
 @dataclass(slots=True)
 class CompletionOutput:
-    """One sample. `token_ids` holds the stop token, `text` does not. `logprobs` has one dict a token: id -> `Logprob`."""
+    """One sample. `token_ids` holds the stop token, `text` does not; `logprobs` has one dict a token, by id."""
 
     index: int
     text: str = ""

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from wllm_kernels import Activation
+
 from wllm_runtime.errors import UnsupportedModel
 from wllm_runtime.models.rope import RopeConfig
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh"}
+ACTIVATIONS: dict[str, Activation] = {"silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class DecoderConfig:
     num_kv_heads: int
     head_dim: int
     rms_norm_eps: float
-    activation: str
+    activation: Activation
     max_position_embeddings: int
     rope: RopeConfig
     windows: tuple[int, ...]
@@ -51,7 +53,9 @@ class DecoderConfig:
                 f"model type {family!r} is not supported; this version runs {', '.join(sorted(FAMILIES))}"
             )
         if config.hidden_act not in ACTIVATIONS:
-            raise UnsupportedModel(f"activation {config.hidden_act!r} is not supported; known: {', '.join(ACTIVATIONS)}")
+            raise UnsupportedModel(
+                f"activation {config.hidden_act!r} is not supported; known: {', '.join(ACTIVATIONS)}"
+            )
         attention_bias = bool(getattr(config, "attention_bias", False))
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         return cls(

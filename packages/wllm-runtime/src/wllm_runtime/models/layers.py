@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 from torch.nn import functional
-from wllm_kernels import act_mul, paged_attention, rms_norm, rope_kv_write
 
+from wllm_kernels import act_mul, paged_attention, rms_norm, rope_kv_write
 from wllm_runtime.models.batch import StepBatch
 from wllm_runtime.models.decoder_config import DecoderConfig
 
@@ -36,7 +36,8 @@ class RMSNorm(nn.Module):
 
     def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         """Add x into `residual` in place and return the norm of the sum."""
-        return rms_norm(x, self.weight, self.eps, residual)[0]
+        normed, _ = rms_norm(x, self.weight, self.eps, residual)
+        return normed
 
 
 class Attention(nn.Module):
@@ -68,6 +69,7 @@ class Attention(nn.Module):
             q_norm=self.q_norm,
             k_norm=self.k_norm,
             eps=self.eps,
+            plan=batch.rope_plan,
         )
         attended = paged_attention(
             q,
@@ -77,7 +79,7 @@ class Attention(nn.Module):
             batch.cu_q,
             scale=self.scale,
             window=self.window,
-            plan=batch.attention[self.window],
+            plan=batch.attention_plans[self.window],
         )
         return self.output(attended.view(x.shape[0], -1))
 

@@ -40,7 +40,8 @@ class RopeConfig:
             raise UnsupportedModel(f"RoPE type {kind!r} is not supported; known: {', '.join(ROPE_TYPES)}")
         if parameters.get("partial_rotary_factor", 1.0) != 1.0:
             raise UnsupportedModel(
-                f"partial rotary embedding (factor {parameters['partial_rotary_factor']}) is not supported for this family"
+                f"a partial rotary embedding (factor {parameters['partial_rotary_factor']}) is not supported; "
+                "the known families rotate whole heads"
             )
         return cls(kind, float(parameters["rope_theta"]), head_dim, max_positions, dict(parameters))
 
@@ -68,9 +69,9 @@ class RopeConfig:
         return _cos_sin(positions[:, None] * inv_freq, scale).to(device=device, dtype=dtype)
 
     def cos_sin_rows(self, positions: torch.Tensor, lengths: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Rows [tokens, head_dim] for dynamic NTK: the base grows with `lengths`, the text length each token was seen at.
+        """Rows [tokens, head_dim] for dynamic NTK, whose base grows with the length of the text.
 
-        positions and lengths: int64 [tokens].
+        `positions` and `lengths` are int64 [tokens]; a length is that of the text when the token was first seen.
         """
         dim, limit = self.head_dim, self.max_position_embeddings
         factor = self.parameters["factor"]

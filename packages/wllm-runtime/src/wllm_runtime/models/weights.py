@@ -31,8 +31,8 @@ def load(model: Decoder, reader: WeightReader, on_progress: Callable[[int], None
         on_progress(reader.nbytes(name))
     if unknown:
         raise WeightsError(
-            f"the checkpoint holds {len(unknown)} tensors that a {model.config.architecture} model with this config does "
-            f"not have: {_some(unknown)}. Its config.json may belong to another model"
+            f"the checkpoint holds {len(unknown)} tensors that a {model.config.architecture} model with this config "
+            f"does not have: {_some(unknown)}. Its config.json may belong to another model"
         )
     if targets:
         hint = (
