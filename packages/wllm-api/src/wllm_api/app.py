@@ -7,7 +7,7 @@ stops it at the end. `wllm_api.server.serve` runs the application; any ASGI serv
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request, Response
@@ -31,6 +31,7 @@ from wllm_api.routes import chat, completions, models, status, tokens
 from wllm_api.serving import Serving
 from wllm_api.settings import Access, Limits
 from wllm_api.version import package_version
+from wllm_sched.messages import ModelInfo
 
 
 def create_app(
@@ -40,8 +41,12 @@ def create_app(
     access: Access | None = None,
     limits: Limits | None = None,
     metrics_prefix: str = "wllm:",
+    on_ready: Callable[[ModelInfo], None] | None = None,
 ) -> FastAPI:
-    """The application; the first of `served_model_names` is the one that answers and metrics show."""
+    """The application; the first of `served_model_names` is the one that answers and metrics show.
+
+    `on_ready` is called once, when the first request would be taken.
+    """
     access = access or Access()
     serving = Serving(
         engine,
@@ -70,6 +75,7 @@ def create_app(
         exception_handlers={HttpError: _refusal, HTTPException: _routing_error, ClientGone: _nobody},
     )
     app.state.serving = serving
+    app.state.on_ready = on_ready
     for router in (chat.router, completions.router, models.router):
         app.include_router(router, prefix="/v1")
         # Some clients are given the address without /v1.
@@ -84,7 +90,7 @@ def create_app(
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     serving: Serving = app.state.serving
     await serving.engine.start()
-    loading = asyncio.create_task(_prepare(serving))
+    loading = asyncio.create_task(_prepare(serving, app.state.on_ready))
     try:
         yield
     finally:
@@ -92,12 +98,14 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await serving.engine.stop()
 
 
-async def _prepare(serving: Serving) -> None:
+async def _prepare(serving: Serving, on_ready: Callable[[ModelInfo], None] | None) -> None:
     try:
         await serving.prepare()
     except ApiError:
         # `serving.fatal` has the reason; whoever runs the server looks at it.
         return
+    if on_ready is not None and serving.engine.info is not None:
+        on_ready(serving.engine.info)
 
 
 async def _refusal(request: Request, error: Exception) -> Response:

@@ -93,9 +93,19 @@ def _add_chat(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def _serve(args: argparse.Namespace) -> int:
-    from wllm.serve import serve
+    from wllm.serve import ServeOptions, serve
 
-    return serve(args.model, engine_settings(args), args)
+    options = ServeOptions(
+        host=args.host,
+        port=args.port,
+        api_keys=args.api_key,
+        no_auth=args.no_auth,
+        served_model_names=args.served_model_name,
+        allowed_origins=args.allowed_origin,
+        allowed_hosts=args.allowed_host,
+        metrics_prefix=args.metrics_prefix,
+    )
+    return serve(args.model, engine_settings(args), options)
 
 
 def _chat(args: argparse.Namespace) -> int:

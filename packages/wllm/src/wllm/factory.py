@@ -9,8 +9,6 @@ from wllm_runtime.config import EngineConfig
 from wllm_runtime.engine import ModelEngine
 from wllm_runtime.engine import create_engine as create_model_engine
 
-FACTORY = "wllm.factory:create_engine"
-
 
 def create_engine(options: Mapping[str, Any]) -> ModelEngine:
     """Build the engine from the fields of an `EngineConfig`."""

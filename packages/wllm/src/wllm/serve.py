@@ -1,0 +1,83 @@
+"""`wllm serve`: the HTTP server in this process, the model in the engine process. Loads no torch here."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wllm_api.app import create_app
+from wllm_api.engine import EngineProcess
+from wllm_api.server import serve as serve_app
+from wllm_api.settings import Access
+from wllm_sched import ModelInfo
+
+from wllm.console import say, settings_table
+from wllm.default_model import default_model
+from wllm_runtime import EngineConfig
+
+FACTORY = "wllm.factory:create_engine"
+API_KEY_VARIABLE = "WLLM_API_KEY"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """What the server is told besides the engine's settings."""
+
+    host: str
+    port: int
+    api_keys: Sequence[str]
+    no_auth: bool
+    served_model_names: Sequence[str]
+    allowed_origins: Sequence[str]
+    allowed_hosts: Sequence[str]
+    metrics_prefix: str
+
+
+def serve(model: str | None, engine_settings: Mapping[str, Any], options: ServeOptions) -> int:
+    """Serve until Ctrl+C; returns the exit code. Raises `ConfigError`, `PortUnavailable` or `ExposedWithoutKey`."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    # The hub client's requests are its own affair.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    model, reason = (model, "as given") if model is not None else default_model()
+    settings = {"model": model, **engine_settings}
+    # Built here only to refuse a bad value before anything starts; the engine process builds its own.
+    EngineConfig(**settings)
+    say(f"wLLM: model {model} ({reason})")
+    keys = tuple(options.api_keys) or tuple(filter(None, [os.environ.get(API_KEY_VARIABLE)]))
+    names = tuple(options.served_model_names) or (served_name(model),)
+    app = create_app(
+        EngineProcess(FACTORY, settings),
+        served_model_names=names,
+        access=Access(
+            api_keys=keys,
+            allowed_origins=tuple(options.allowed_origins),
+            allowed_hosts=(options.host, *options.allowed_hosts),
+        ),
+        metrics_prefix=options.metrics_prefix,
+        on_ready=lambda info: _announce_ready(info, names),
+    )
+    return serve_app(
+        app,
+        options.host,
+        options.port,
+        no_auth=options.no_auth,
+        on_bound=lambda url: say(f"listening on {url}/v1, loading the model (Ctrl+C ends the server)"),
+    )
+
+
+def served_name(model: str) -> str:
+    """The name of a model in the API: a hub id as it is, of a path its last part without the ending."""
+    path = Path(model)
+    if path.suffix.lower() == ".gguf":
+        return path.stem
+    return path.resolve().name if path.exists() else model
+
+
+def _announce_ready(info: ModelInfo, names: Sequence[str]) -> None:
+    say(settings_table(info.settings))
+    say(f"ready: {', '.join(names)}")
