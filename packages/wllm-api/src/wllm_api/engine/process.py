@@ -1,20 +1,42 @@
-"""The engine process as the server sees it."""
+"""The engine process as the server sees it: one object whatever happens to the process behind it.
+
+Owns the supervision (start, restart with back-off, giving up, stopping) and which request belongs to which stream.
+Never loads a model and never blocks the event loop. Belongs to that loop: only its thread calls anything here.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import logging
+import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
+from wllm_api.engine.spawn import SpawnedEngine
 from wllm_api.engine.stream import RequestStream
-from wllm_api.errors import EngineState
-from wllm_sched.messages import EngineStats, ModelInfo
+from wllm_api.engine.wire import Batch, Failure, FromEngine, Stop
+from wllm_api.errors import EngineDied, EngineState, EngineUnavailable
+from wllm_sched.messages import Abort, EngineStats, ModelInfo, Submit, TokenEvent
 from wllm_sched.sampling import SamplingParams
+
+logger = logging.getLogger(__name__)
+
+_FIRST_BACKOFF_S = 0.5
+
+_WHY_UNAVAILABLE: Mapping[EngineState, str] = {
+    "loading": "The model is still loading. Send the request again in a few seconds.",
+    "restarting": "The engine process died and is being restarted. Send the request again in a few seconds.",
+    "failed": "The engine process died too often and was given up. Read the server's log and start the server again.",
+    "stopped": "The engine is stopped: the server is shutting down. Send the request to a running server.",
+}
 
 
 class EngineProcess:
-    """Runs `factory` ("module:function") in a spawned process and restarts it when it dies.
+    """Runs `factory` ("module:function") on `options` in a spawned process, and starts it again when it dies.
 
-    `on_restart()` is called after each restart, `on_failed(text)` when the engine is given up: `max_crashes` within
-    `window_s` seconds, or a factory that raises on the first start. All methods belong to one event loop.
+    `on_restart()` is called after each restart. `on_failed(text)` is called when the engine is given up: after
+    `max_crashes` within `window_s` seconds, or at once when the factory raises on the first start.
     """
 
     def __init__(
@@ -33,19 +55,170 @@ class EngineProcess:
         self.pid: int | None = None
         self.num_restarts = 0
         self.error: str | None = None
+        self._factory = factory
+        self._options = options
+        self._on_restart = on_restart
+        self._on_failed = on_failed
+        self._max_crashes = max_crashes
+        self._window_s = window_s
+        self._crashes: deque[float] = deque()
+        self._request_ids = itertools.count()
+        self._streams: dict[int, RequestStream] = {}
+        self._spawned: SpawnedEngine | None = None
+        self._failure: Failure | None = None
+        self._restart: asyncio.TimerHandle | None = None
+        self._stopping = False
+        self._changed = asyncio.Event()
 
     async def start(self) -> None:
-        """Start the process; returns at once, in state "loading"."""
-        raise NotImplementedError
+        """Start the process and return at once, in state "loading"; raises `OSError` when there can be none."""
+        assert self.state == "stopped", "an engine is started once, or again after stop()"
+        self._stopping = False
+        self._crashes.clear()
+        self.error = None
+        self._spawn("loading")
 
     async def wait_ready(self) -> ModelInfo:
         """Wait until requests are taken; raises `EngineDied` when the engine failed or was stopped."""
-        raise NotImplementedError
+        while self.state in ("loading", "restarting"):
+            self._changed.clear()
+            await self._changed.wait()
+        if self.state != "ready":
+            raise EngineDied(self.error or _WHY_UNAVAILABLE[self.state])
+        assert self.info is not None, "a ready engine has sent its ModelInfo"
+        return self.info
 
     async def stop(self, timeout_s: float = 5.0) -> None:
-        """End the process, politely for `timeout_s` seconds; open streams get an error event."""
-        raise NotImplementedError
+        """End the process, politely for `timeout_s` seconds if it is ready; open streams get an error event."""
+        self._stopping = True
+        if self._restart is not None:
+            self._restart.cancel()
+            self._restart = None
+        if self._spawned is not None:
+            if self.state == "ready":
+                self._spawned.send(Stop())
+                try:
+                    await asyncio.wait_for(self._wait_ended(), timeout_s)
+                except TimeoutError:
+                    logger.warning("The engine process is still busy after %g s and is ended", timeout_s)
+            if self._spawned is not None:
+                self._spawned.kill()
+                await self._wait_ended()
+        if self.state != "failed":
+            self._set_state("stopped")
 
     def submit(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> RequestStream:
         """Start a request; raises `EngineUnavailable` unless the state is "ready"."""
-        raise NotImplementedError
+        if self.state != "ready" or self._spawned is None or self._stopping:
+            state = "stopped" if self._stopping else self.state
+            raise EngineUnavailable(_WHY_UNAVAILABLE[state], state)
+        request_id = next(self._request_ids)
+        self._spawned.send(Submit(request_id, prompt_token_ids, params))
+        stream = RequestStream(request_id, params.n, self._abort)
+        self._streams[request_id] = stream
+        return stream
+
+    def _abort(self, abort: Abort) -> None:
+        if self._spawned is not None:
+            self._spawned.send(abort)
+
+    def _set_state(self, state: EngineState) -> None:
+        self.state = state
+        self._changed.set()
+
+    async def _wait_ended(self) -> None:
+        while self._spawned is not None:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _spawn(self, state: EngineState) -> None:
+        self._failure = None
+        self._spawned = SpawnedEngine(self._factory, self._options, self._take, self._ended)
+        self.pid = self._spawned.pid
+        self._set_state(state)
+
+    def _take(self, spawned: SpawnedEngine, message: FromEngine) -> None:
+        if spawned is not self._spawned:
+            return
+        match message:
+            case ModelInfo():
+                restarted = self.state == "restarting"
+                self.info = message
+                self._set_state("ready")
+                if restarted:
+                    logger.info("The engine process was restarted")
+                    if self._on_restart is not None:
+                        self._on_restart()
+            case Batch():
+                if message.stats is not None:
+                    self.stats = message.stats
+                for event in message.events():
+                    self._deliver(event)
+            case Failure():
+                self._failure = message
+
+    def _deliver(self, event: TokenEvent) -> None:
+        stream = self._streams.get(event.request_id)
+        if stream is None or not stream.expects(event.index):
+            logger.error("I13: sample %d of request %d got an event after its last", event.index, event.request_id)
+            return
+        stream.deliver(event)
+        if stream.finished:
+            del self._streams[event.request_id]
+
+    def _ended(self, spawned: SpawnedEngine, exit_code: int | None) -> None:
+        if spawned is not self._spawned:
+            return
+        self._spawned = None
+        self.pid = None
+        self.stats = EngineStats()
+        if self._stopping:
+            self._fail_streams("The server is shutting down. Send the request again later.", "engine_stopped")
+            self._set_state("stopped")
+            return
+        failure = self._failure
+        reason = f"exit code {exit_code}" if failure is None else failure.text
+        if failure is not None and failure.loading and self.info is None:
+            logger.debug("The engine could not be loaded\n%s", failure.trace)
+            self._give_up(f"The engine could not be loaded: {failure.text}")
+            return
+        if failure is not None:
+            logger.error("The engine process failed\n%s", failure.trace)
+        self.error = f"The engine process died ({reason})."
+        self._fail_streams(f"{self.error} The request was lost. Send it again.", "engine_died")
+        self._after_crash()
+
+    def _after_crash(self) -> None:
+        now = time.perf_counter()
+        self._crashes.append(now)
+        while now - self._crashes[0] > self._window_s:
+            self._crashes.popleft()
+        count = len(self._crashes)
+        if count >= self._max_crashes:
+            self._give_up(f"{self.error} That was crash {count} within {self._window_s:g} s, so it is not restarted.")
+            return
+        delay_s = _FIRST_BACKOFF_S * 2 ** (count - 1)
+        logger.error("%s Restart in %g s", self.error, delay_s)
+        self._set_state("restarting")
+        self._restart = asyncio.get_running_loop().call_later(delay_s, self._start_again)
+
+    def _start_again(self) -> None:
+        self._restart = None
+        try:
+            self._spawn("restarting")
+            self.num_restarts += 1
+        except OSError as error:
+            self.error = f"The engine process could not be started ({error})."
+            self._after_crash()
+
+    def _give_up(self, text: str) -> None:
+        self.error = text
+        logger.error("%s", text)
+        self._set_state("failed")
+        if self._on_failed is not None:
+            self._on_failed(text)
+
+    def _fail_streams(self, text: str, code: str) -> None:
+        streams, self._streams = self._streams, {}
+        for stream in streams.values():
+            stream.fail(text, code)

@@ -2,22 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
-from wllm_sched.messages import TokenEvent
+from wllm_sched.messages import Abort, TokenEvent
+from wllm_sched.plan import TokenLogprobs
+
+
+class _Backlog:
+    # Several events of one sample, waiting as one: lists grow by what the tokens need, not by an event for each.
+
+    def __init__(self, event: TokenEvent) -> None:
+        self._last = event
+        self._token_ids = list(event.token_ids)
+        self._logprobs: list[TokenLogprobs] | None = None if event.logprobs is None else list(event.logprobs)
+        self._prompt_logprobs = event.prompt_logprobs
+        self._num_cached_tokens = event.num_cached_tokens
+
+    def add(self, event: TokenEvent) -> None:
+        self._last = event
+        self._token_ids += event.token_ids
+        if event.logprobs:
+            if self._logprobs is None:
+                self._logprobs = []
+            self._logprobs += event.logprobs
+        self._num_cached_tokens = max(self._num_cached_tokens, event.num_cached_tokens)
+
+    def merged(self) -> TokenEvent:
+        return replace(
+            self._last,
+            token_ids=tuple(self._token_ids),
+            logprobs=None if self._logprobs is None else tuple(self._logprobs),
+            prompt_logprobs=self._prompt_logprobs,
+            num_cached_tokens=self._num_cached_tokens,
+        )
 
 
 class RequestStream(AsyncIterator[TokenEvent]):
     """Async iterator over the events of one request; it always ends, each sample with one final event.
 
-    Memory is bounded: events that wait for the reader are merged, one per sample.
+    Memory is bounded for a reader that does not read: the events that wait are merged into one per sample. Belongs to
+    the event loop of its `EngineProcess`, which calls `deliver` and `fail`.
     """
 
-    request_id: int
+    def __init__(self, request_id: int, num_samples: int, send: Callable[[Abort], None]) -> None:
+        self.request_id = request_id
+        self._open = set(range(num_samples))
+        self._waiting: dict[int, TokenEvent | _Backlog] = {}
+        self._arrived = asyncio.Event()
+        self._send = send
+
+    @property
+    def finished(self) -> bool:
+        """Whether the final event of every sample has arrived, read or not."""
+        return not self._open
 
     async def __anext__(self) -> TokenEvent:
-        raise NotImplementedError
+        while not self._waiting:
+            if not self._open:
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+        index = next(iter(self._waiting))
+        waiting = self._waiting.pop(index)
+        return waiting if isinstance(waiting, TokenEvent) else waiting.merged()
 
     def abort(self, index: int | None = None) -> None:
         """End the request, or its sample `index`, in the engine; its final events still come. Never blocks."""
-        raise NotImplementedError
+        if self._open if index is None else index in self._open:
+            self._send(Abort(self.request_id, index))
+
+    def expects(self, index: int) -> bool:
+        """Whether sample `index` is still to get its final event."""
+        return index in self._open
+
+    def deliver(self, event: TokenEvent) -> None:
+        """Take an event from the engine."""
+        assert self.expects(event.index), "I13: a sample gets nothing after its final event"
+        waiting = self._waiting.get(event.index)
+        if waiting is None:
+            self._waiting[event.index] = event
+        elif isinstance(waiting, TokenEvent):
+            self._waiting[event.index] = backlog = _Backlog(waiting)
+            backlog.add(event)
+        else:
+            waiting.add(event)
+        if event.finish_reason is not None:
+            self._open.remove(event.index)
+        self._arrived.set()
+
+    def fail(self, text: str, code: str) -> None:
+        """End every sample that is still open with an error event."""
+        for index in sorted(self._open):
+            self.deliver(TokenEvent(self.request_id, index, finish_reason="error", error=text, error_code=code))

@@ -129,7 +129,7 @@ class ChatTemplate:
             raise TemplateError(str(error)) from error
         except LimitError as error:
             raise TemplateError(
-                f"The model's chat template was stopped: {error}. Send fewer or shorter messages, or correct the template."
+                f"The model's chat template was stopped: {error}. Send fewer messages or correct the template."
             ) from error
         except Exception as error:  # a template can raise anything that Python can
             raise TemplateError(
