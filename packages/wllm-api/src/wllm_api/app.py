@@ -68,6 +68,7 @@ def create_app(
             Middleware(Faults),
             Middleware(Hosts, allowed=access.allowed_hosts),
             Middleware(Origins, allowed=access.allowed_origins),
+            # Once more, so that refusals from here on carry what Origins adds, and pages can read them.
             Middleware(Faults),
             Middleware(Paths),
             Middleware(Keys, keys=access.api_keys),

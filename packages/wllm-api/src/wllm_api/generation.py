@@ -136,12 +136,13 @@ class Generation:
         return len(self._jobs[choice // self._n].token_ids), self._outputs[choice].num_tokens
 
     def _failure(self, event: TokenEvent) -> HttpError:
-        if event.finish_reason == "abort" or self._serving.closing:
+        if event.finish_reason == "abort" or event.error_code == "engine_stopped":
             return Unavailable("The server is shutting down; the request was ended.", code="shutting_down")
         text = event.error or "the engine gave no reason"
-        if event.error_code == "engine_died":
-            return ServerFault(text, code="engine_died")
+        if event.error_code in ("engine_died", "internal_error"):
+            return ServerFault(text, code=event.error_code)
         if event.error_code or event.error_parameter:
+            # The engine refused the request: its own words, as for a field that was checked here.
             return InvalidRequest(text, param=event.error_parameter, code=event.error_code)
         return ServerFault(text)
 

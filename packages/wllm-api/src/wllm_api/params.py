@@ -27,9 +27,6 @@ def sampling_params(
     for name, value in model.info.default_sampling.items():
         if name in RECOMMENDED and name not in fields.model_fields_set:
             values[name] = int(value) if name == "top_k" else float(value)
-    if values["top_p"] == 0:
-        # A nucleus of nothing: the best token alone, which is greedy.
-        values.update(top_p=1.0, temperature=0.0)
     if values["top_k"] >= model.info.vocab_size:
         values["top_k"] = 0
     try:

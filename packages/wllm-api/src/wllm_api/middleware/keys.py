@@ -35,7 +35,8 @@ class Keys:
         scheme, _, given = authorization.partition(" ")
         if scheme.lower() != "bearer" or not given.strip():
             raise Unauthorized("No API key was given. Send the header 'Authorization: Bearer YOUR_KEY'.")
-        candidate = given.strip().encode()
+        # Header bytes arrive as Latin-1, whatever the client meant by them.
+        candidate = given.strip().encode("latin-1")
         # Every key is compared, so that the time says nothing about which one nearly matched.
         matches = [key for key in self.keys if secrets.compare_digest(key, candidate)]
         if not matches:

@@ -28,7 +28,7 @@ def _stop_list(value: object) -> object:
 def _bias_map(value: object) -> object:
     if not isinstance(value, dict):
         raise ValueError("must be an object that maps token ids to numbers")
-    bias: dict[int, float] = Field(default_factory=dict)
+    bias: dict[int, float] = {}
     for key, number in value.items():
         try:
             token_id = int(key)

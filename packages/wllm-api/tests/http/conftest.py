@@ -1,0 +1,49 @@
+"""One server with the scripted engine for all tests that do not break it, and a way to start others."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from wllm_api.app import create_app
+from wllm_api.engine import EngineProcess
+from wllm_api.settings import Access, Limits
+from wllm_api.testing import running_server
+
+FACTORY = "wllm_api.engine.scripted:create_scripted_engine"
+
+StartServer = Callable[..., AbstractContextManager[httpx.Client]]
+
+
+@contextmanager
+def _started(
+    access: Access | None = None, limits: Limits | None = None, *, ready: bool = True, **options: Any
+) -> Iterator[httpx.Client]:
+    engine = EngineProcess(FACTORY, options)
+    app = create_app(engine, served_model_names=["scripted", "org/other-name"], access=access, limits=limits)
+    with running_server(app, ready=ready) as url, httpx.Client(base_url=url, timeout=30) as client:
+        client.engine = engine  # type: ignore[attr-defined]
+        yield client
+
+
+@pytest.fixture(scope="session")
+def start_server() -> StartServer:
+    """Start a server with these settings and options of the scripted engine: a context manager of its client."""
+    return _started
+
+
+@pytest.fixture(scope="session")
+def client() -> Iterator[httpx.Client]:
+    """A client of the shared server."""
+    with _started() as client:
+        yield client
+
+
+@pytest.fixture
+def sdk(client: httpx.Client) -> Iterator[openai.OpenAI]:
+    """OpenAI's SDK on the shared server, without retries."""
+    with openai.OpenAI(base_url=f"{client.base_url}/v1", api_key="none", max_retries=0) as sdk:
+        yield sdk

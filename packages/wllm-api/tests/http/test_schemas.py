@@ -1,0 +1,135 @@
+"""Each field of a request is done, without effect, refused or named: never silently dropped."""
+
+import pytest
+from pydantic import ValidationError
+
+from wllm_api.http_errors import HttpError
+from wllm_api.schemas.base import Body
+from wllm_api.schemas.chat import ChatRequest
+from wllm_api.schemas.completions import CompletionRequest
+
+USER = [{"role": "user", "content": "Hi"}]
+ALL = [(ChatRequest, {"messages": USER}), (CompletionRequest, {"prompt": "Hi"})]
+
+
+def check(schema: type[Body], data: dict[str, object]) -> Body:
+    schema.refuse_unsupported(data)
+    return schema.model_validate(data)
+
+
+@pytest.mark.parametrize(("schema", "minimal"), ALL)
+def test_every_optional_field_may_be_null(schema: type[Body], minimal: dict[str, object]) -> None:
+    names = [*schema.model_fields, *schema.no_effect, *schema.unsupported]
+    nulls = {name: None for name in names if name not in minimal}
+    assert check(schema, {**nulls, **minimal}) == check(schema, minimal)
+    assert schema.ignored({**nulls, **minimal, "unheard_of": None}) == []
+
+
+@pytest.mark.parametrize(("schema", "minimal"), ALL)
+def test_unsupported_fields_are_refused_by_name(schema: type[Body], minimal: dict[str, object]) -> None:
+    for name, harmless in schema.unsupported.items():
+        with pytest.raises(HttpError) as caught:
+            check(schema, {**minimal, name: {"a": "real wish"}})
+        assert (caught.value.param, caught.value.code) == (name, "unsupported_parameter")
+        for value in harmless:
+            check(schema, {**minimal, name: value})
+
+
+@pytest.mark.parametrize(("schema", "minimal"), ALL)
+def test_no_field_has_two_fates(schema: type[Body], minimal: dict[str, object]) -> None:
+    done = set(schema.model_fields)
+    assert not done & schema.no_effect
+    assert not done & schema.unsupported.keys()
+    assert not schema.no_effect & schema.unsupported.keys()
+
+
+def test_unknown_fields_are_named() -> None:
+    assert ChatRequest.ignored({"messages": [], "zzz": 1, "user": "me"}) == ["zzz"]
+
+
+@pytest.mark.parametrize("fields", [
+    {"n": 0}, {"n": -1}, {"n": 129}, {"n": 1_000_000}, {"n": "2"}, {"n": True}, {"n": 1.5},
+    {"temperature": -0.1}, {"temperature": 2.1}, {"temperature": "hot"}, {"top_p": 1.1}, {"top_p": -1},
+    {"top_k": -2}, {"min_p": 2}, {"repetition_penalty": 0}, {"presence_penalty": 3}, {"frequency_penalty": -3},
+    {"seed": 2**63}, {"seed": -(2**63) - 1}, {"seed": "7"}, {"stop": ""}, {"stop": ["a", ""]}, {"stop": [1]},
+    {"stop": ["a"] * 17}, {"stop": {}}, {"logit_bias": {"abc": 1}}, {"logit_bias": {"5": 1000}},
+    {"logit_bias": {"5": "x"}}, {"logit_bias": [1]}, {"max_tokens": -2}, {"max_tokens": "9"}, {"max_tokens": 1.5},
+    {"stream": "yes"}, {"stream_options": {"include_usage": True}}, {"stream": True, "stream_options": 3},
+    {"stop_token_ids": [-1]}, {"prompt_logprobs": 21}, {"prompt_logprobs": -1}, {"request_id": "a b"},
+    {"truncate_prompt_tokens": -2}, {"priority": "high"}, {"cache_salt": 3}, {"bad_words": [3]},
+])  # fmt: skip
+@pytest.mark.parametrize(("schema", "minimal"), ALL)
+def test_values_out_of_range(schema: type[Body], minimal: dict[str, object], fields: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        check(schema, {**minimal, **fields})
+
+
+@pytest.mark.parametrize("fields", [
+    {"stop": []}, {"stop": "x"}, {"logit_bias": {}}, {"logit_bias": {str(key): 1 for key in range(300)}},
+    {"seed": 0}, {"seed": -1}, {"top_k": -1}, {"top_k": 10**30}, {"top_p": 0}, {"temperature": 1e-30},
+    {"max_tokens": -1}, {"user": "me", "store": True, "metadata": {"a": "b"}, "service_tier": "auto"},
+])  # fmt: skip
+@pytest.mark.parametrize(("schema", "minimal"), ALL)
+def test_values_in_range(schema: type[Body], minimal: dict[str, object], fields: dict[str, object]) -> None:
+    assert schema.ignored({**minimal, **fields}) == []
+    check(schema, {**minimal, **fields})
+
+
+@pytest.mark.parametrize("fields", [
+    {"max_tokens": 0}, {"max_completion_tokens": 0}, {"top_logprobs": 3}, {"logprobs": True, "top_logprobs": 21},
+    {"logprobs": True, "top_logprobs": -1}, {"continue_final_message": True},
+    {"messages": [{"role": "robot", "content": "x"}]},
+])  # fmt: skip
+def test_chat_contradictions(fields: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        check(ChatRequest, {"messages": USER, **fields})
+
+
+@pytest.mark.parametrize("fields", [
+    {"tools": [{"type": "function", "function": {"name": "f"}}]},
+    {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "auto"},
+    {"tools": [], "tool_choice": "required"},
+    {"tool_choice": {"type": "function", "function": {"name": "f"}}},
+    {"response_format": {"type": "json_object"}}, {"response_format": {"type": "json_schema"}},
+    {"response_format": {"type": "nonsense"}}, {"response_format": {}}, {"chat_template": "{{ 1 }}"},
+    {"functions": [{"name": "f"}]}, {"function_call": {"name": "f"}}, {"modalities": ["text", "audio"]},
+    {"structured_outputs": {"regex": "a"}}, {"guided_json": {}}, {"use_beam_search": True},
+])  # fmt: skip
+def test_chat_refuses_what_it_cannot_do(fields: dict[str, object]) -> None:
+    with pytest.raises(HttpError) as caught:
+        check(ChatRequest, {"messages": USER, **fields})
+    assert caught.value.status == 400
+    assert caught.value.param in fields
+
+
+@pytest.mark.parametrize("fields", [
+    {"tools": None, "tool_choice": None, "parallel_tool_calls": None}, {"tools": []},
+    {"tools": [], "tool_choice": "none"}, {"tools": [{"type": "function"}], "tool_choice": "none"},
+    {"response_format": {"type": "text"}}, {"modalities": ["text"]}, {"function_call": "none"},
+])  # fmt: skip
+def test_chat_takes_the_harmless_forms(fields: dict[str, object]) -> None:
+    check(ChatRequest, {"messages": USER, **fields})
+
+
+@pytest.mark.parametrize("prompt", [
+    [], [[]], ["a", 3], [1, "a"], [[1], "a"], [1.5], [True], [[1], []], 7, {"a": 1}, [None], [[None]],
+])  # fmt: skip
+def test_bad_prompts(prompt: object) -> None:
+    with pytest.raises(ValidationError):
+        check(CompletionRequest, {"prompt": prompt})
+
+
+@pytest.mark.parametrize(("prompt", "prompts"), [
+    ("a", ["a"]), (["a", "b"], ["a", "b"]), ([1, 2], [[1, 2]]), ([[1], [2, 3]], [[1], [2, 3]]), ("", [""]), ([""], [""]),
+])  # fmt: skip
+def test_prompt_forms(prompt: object, prompts: object) -> None:
+    body = check(CompletionRequest, {"prompt": prompt})
+    assert isinstance(body, CompletionRequest)
+    assert body.prompts == prompts
+
+
+@pytest.mark.parametrize("fields", [{"best_of": 2}, {"best_of": 0}, {"n": 2, "best_of": 3}, {"suffix": "end"}])
+def test_completion_refuses_what_it_cannot_do(fields: dict[str, object]) -> None:
+    with pytest.raises(HttpError) as caught:
+        check(CompletionRequest, {"prompt": "a", **fields})
+    assert caught.value.param in fields

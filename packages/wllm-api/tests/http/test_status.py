@@ -1,0 +1,105 @@
+"""Probes, metrics, models, routes that do not exist."""
+
+import json
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+VLLM_SERIES = [
+    "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "prefix_cache_queries_total",
+    "prefix_cache_hits_total", "prompt_tokens_total", "generation_tokens_total", "request_success_total",
+    "num_preemptions_total", "time_to_first_token_seconds_bucket", "inter_token_latency_seconds_bucket",
+    "e2e_request_latency_seconds_bucket", "request_decode_time_seconds_bucket",
+]  # fmt: skip
+
+
+def samples(client: httpx.Client) -> dict[str, float]:
+    families = text_string_to_metric_families(client.get("/metrics").text)
+    values: dict[str, float] = {}
+    for family in families:
+        for sample in family.samples:
+            reason = sample.labels.get("finished_reason", "")
+            values[sample.name + (f":{reason}" if reason else "")] = sample.value
+            assert sample.labels["model_name"] == "scripted"
+    return values
+
+
+def test_health(client: httpx.Client) -> None:
+    for path in ("/health", "/ping"):
+        assert client.get(path).status_code == 200
+
+
+def test_version(client: httpx.Client) -> None:
+    assert isinstance(client.get("/version").json()["version"], str)
+
+
+def test_series_have_vllms_names(client: httpx.Client) -> None:
+    text = client.get("/metrics").text
+    for name in VLLM_SERIES:
+        assert f"\nwllm:{name}{{" in text
+
+
+def test_metrics_count_requests_and_times(client: httpx.Client) -> None:
+    before = samples(client)
+    client.post(
+        "/v1/completions", json={"prompt": "Hi", "n": 2, "max_tokens": 3, "ignore_eos": True}
+    ).raise_for_status()
+    after = samples(client)
+    gained = {name: after[name] - before.get(name, 0) for name in after}
+    assert gained["wllm:request_success_total:length"] == 2
+    assert gained["wllm:time_to_first_token_seconds_count"] == 2
+    assert gained["wllm:e2e_request_latency_seconds_count"] == 2
+    assert gained["wllm:request_generation_tokens_sum"] == 6
+
+
+def test_models(client: httpx.Client) -> None:
+    listed = client.get("/v1/models").json()
+    assert [model["id"] for model in listed["data"]] == ["scripted", "org/other-name"]
+    for model in listed["data"]:
+        assert model["object"] == "model"
+        assert model["max_model_len"] > 0
+        assert client.get(f"/v1/models/{model['id']}").json() == model
+
+
+def test_unknown_model(client: httpx.Client) -> None:
+    for answer in (
+        client.get("/v1/models/..%2f..%2fetc"),
+        client.post("/v1/completions", json={"model": "\\\\host\\share", "prompt": "Hi"}),
+    ):
+        assert answer.status_code == 404
+        error = answer.json()["error"]
+        assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", "model", "model_not_found")
+
+
+@pytest.mark.parametrize("path", ["/nope", "/v1/nope", "/docs", "/redoc", "/v1/chat/completions/"])
+def test_unknown_route(client: httpx.Client, path: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code == 404
+    assert path in answer.json()["error"]["message"]
+
+
+def test_wrong_method(client: httpx.Client) -> None:
+    answer = client.get("/v1/chat/completions")
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "POST"
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("path", ["//v1//models", "/models", "/v1///models"])
+def test_paths_that_clients_build(client: httpx.Client, path: str) -> None:
+    assert client.get(str(client.base_url).rstrip("/") + path).json()["object"] == "list"
+
+
+def test_openapi_shows_the_bodies(client: httpx.Client) -> None:
+    schema = client.get("/openapi.json").json()
+    for path in ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"):
+        ref = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+        assert ref.rpartition("/")[2] in schema["components"]["schemas"]
+    assert "cdn" not in json.dumps(schema)
+
+
+def test_both_loopbacks_answer(client: httpx.Client) -> None:
+    port = client.base_url.port
+    for host in ("127.0.0.1", "localhost"):
+        assert httpx.get(f"http://{host}:{port}/health").status_code == 200
