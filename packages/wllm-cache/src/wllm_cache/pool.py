@@ -125,13 +125,13 @@ class BlockPool:
 
     def check(self) -> None:
         """Assert I1 to I3; linear in the pool, for tests."""
-        free = []
-        block = self._next[self.num_blocks]
+        free: list[int] = []
+        before, block = self.num_blocks, self._next[self.num_blocks]
         while block != self.num_blocks:
-            assert self._previous[self._next[block]] == block, f"I2: the free list is torn at block {block}"
+            assert self._previous[block] == before, f"I2: the free list is torn at block {block}"
+            assert len(free) < self.num_blocks, "I2: the free list runs in a circle"
             free.append(block)
-            assert len(free) <= self.num_blocks, "I2: the free list runs in a circle"
-            block = self._next[block]
+            before, block = block, self._next[block]
         referenced = sum(references > 0 for references in self._references)
         assert len(free) == self.num_free, f"I1: {len(free)} blocks in the free list, {self.num_free} counted"
         assert self.num_free + referenced == self.num_blocks, f"I1: {self.num_free} free + {referenced} in use"

@@ -28,6 +28,7 @@ class EngineLoop:
         self._in_flight: deque[tuple[StepPlan, StepHandle, float]] = deque()
         self._last_finish = 0.0
         self._closed = False
+        self._failed = False
 
     def submit(self, request: Submit) -> None:
         """Queue a request; raises `RequestRefused` for one that can never run, `EngineClosed` after `close`."""
@@ -47,9 +48,7 @@ class EngineLoop:
         """Plan and launch one step, commit the oldest when the pipeline is full; the events of what was committed."""
         plan = self.scheduler.plan()
         if plan is not None:
-            assert len(self._in_flight) < self.depth, f"I8: {len(self._in_flight)} steps in flight already"
-            launched = perf_counter()
-            self._in_flight.append((plan, self.runner.launch(plan), launched))
+            self._launch(plan)
         if self._in_flight and (plan is None or len(self._in_flight) >= self.depth):
             self._commit_oldest()
         return self.scheduler.take_events()
@@ -71,11 +70,28 @@ class EngineLoop:
     def close(self) -> None:
         """Finish what is in flight and take no more requests; whoever made the runner releases it."""
         self._closed = True
-        self.drain()
+        if not self._failed:
+            self.drain()
+
+    def _launch(self, plan: StepPlan) -> None:
+        assert len(self._in_flight) < self.depth, f"I8: {len(self._in_flight)} steps in flight already"
+        launched = perf_counter()
+        try:
+            handle = self.runner.launch(plan)
+        except Exception:
+            self._failed = True
+            raise
+        self._in_flight.append((plan, handle, launched))
 
     def _commit_oldest(self) -> None:
-        plan, handle, launched = self._in_flight.popleft()
-        result = handle.wait()
+        # The step leaves the line only after its wait, so that an interrupted wait (Ctrl+C) can be repeated.
+        plan, handle, launched = self._in_flight[0]
+        try:
+            result = handle.wait()
+        except Exception:
+            self._failed = True
+            raise
+        self._in_flight.popleft()
         finished = perf_counter()
         # The device begins a step when it is launched or when the step before is done, whichever is later.
         elapsed_ms = 1000.0 * (finished - max(launched, self._last_finish))

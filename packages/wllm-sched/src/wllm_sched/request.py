@@ -67,12 +67,29 @@ class Request:
     admitted: bool = False
     prompt_counted: bool = False
 
+    def share_prompt(self, table: BlockTable) -> list[Sample]:
+        """The prompt is launched, in the blocks of `table`: keep them for the siblings, which may now be admitted."""
+        if not self.held or self.prompt_table is not None:
+            return []
+        self.prompt_table = table.share(self.num_prompt_tokens)
+        return self.held
+
     def drop_prompt_table(self) -> None:
         """Give the prompt's blocks back; whoever still waits for them computes the prompt itself."""
         if self.prompt_table is not None:
             self.prompt_table.release()
             self.prompt_table = None
             self.held.clear()
+
+    def settle(self, sample: Sample) -> Sample | None:
+        """`sample` now runs or has ended; the sibling that must compute the prompt in its place, if any."""
+        if sample in self.held:
+            self.held.remove(sample)
+            if not self.held:
+                self.drop_prompt_table()
+        elif sample.finished and self.held and self.prompt_table is None:
+            return self.held.pop(0)
+        return None
 
 
 def make_request(

@@ -13,15 +13,16 @@ the tokens in flight are needed to compute the sample again.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 
 from wllm_cache import BlockPool
 from wllm_sched.admission import Admission
 from wllm_sched.chunking import ChunkPolicy, TimedChunks
 from wllm_sched.config import SchedulerConfig
+from wllm_sched.draft import Draft, Flight
 from wllm_sched.errors import RequestRefused
 from wllm_sched.messages import Abort, EngineStats, FinishReason, Submit, TokenEvent
-from wllm_sched.plan import BlockCopy, NewBlocks, NewSlot, Row, StepPlan, StepResult, TokenLogprobs
+from wllm_sched.plan import NewBlocks, Row, StepPlan, StepResult, TokenLogprobs
 from wllm_sched.refusal import refuse_impossible
 from wllm_sched.request import NO_SLOT, Request, Sample, make_request
 from wllm_sched.running import RunningSet
@@ -29,24 +30,16 @@ from wllm_sched.waiting import WaitingLine
 
 
 @dataclass(slots=True)
-class _Draft:
-    """A plan while it is being made."""
+class _Counters:
+    """The part of `EngineStats` that only grows, under the same names."""
 
-    rows: list[Row] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
-    chunk_rows: list[Row] = field(default_factory=list)
-    chunk_samples: list[Sample] = field(default_factory=list)
-    new_slots: list[NewSlot] = field(default_factory=list)
-    new_blocks: list[NewBlocks] = field(default_factory=list)
-    copies: list[BlockCopy] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Flight:
-    """A plan that has not been committed, and the sample of each of its rows."""
-
-    plan: StepPlan
-    samples: list[Sample]
+    steps_total: int = 0
+    prompt_tokens_total: int = 0
+    generation_tokens_total: int = 0
+    preemptions_total: int = 0
+    aborts_in_flight_total: int = 0
+    prefill_chunks_total: int = 0
+    max_in_flight_seen: int = 0
 
 
 class Scheduler:
@@ -60,23 +53,18 @@ class Scheduler:
         self.config = config
         self.pool = pool
         self.chunks = TimedChunks(config.max_stall_ms) if chunks is None else chunks
+        self._block_size = pool.block_size
         self._num_cache_tokens = pool.num_blocks * pool.block_size
         self._requests: dict[int, Request] = {}
         self._waiting = WaitingLine()
         self._running = RunningSet(config.max_num_seqs, config.max_running)
         self._admission = Admission(pool, config.enable_prefix_caching)
-        self._flights: deque[_Flight] = deque()
+        self._flights: deque[Flight] = deque()
         self._just_planned: list[Sample] = []
         self._events: list[TokenEvent] = []
         self._num_submitted = 0
         self._num_samples = 0
-        self._num_steps = 0
-        self._num_prompt_tokens = 0
-        self._num_generated_tokens = 0
-        self._num_preemptions = 0
-        self._num_aborts_in_flight = 0
-        self._num_chunks = 0
-        self._max_in_flight = 0
+        self._counters = _Counters()
 
     @property
     def num_in_flight(self) -> int:
@@ -120,7 +108,7 @@ class Scheduler:
         for sample in request.samples:
             if not sample.finished and abort.index in (None, sample.index):
                 if any(sample in flight.samples for flight in self._flights):
-                    self._num_aborts_in_flight += 1
+                    self._counters.aborts_in_flight_total += 1
                 self._end(sample, "abort")
 
     def plan(self) -> StepPlan | None:
@@ -128,46 +116,37 @@ class Scheduler:
         self._after_launch()
         if self.pool.num_free < len(self._running.decoding) and not self._make_room():
             return None
-        draft = _Draft()
+        draft = Draft()
         self._plan_decodes(draft)
         self._plan_prefill(draft)
-        num_decode_rows = len(draft.rows)
-        rows = (*draft.rows, *draft.chunk_rows)
-        if not rows:
+        flight = draft.finish(self._counters.steps_total)
+        if flight is None:
             assert self._flights or not self._num_samples, "Stuck: nothing in flight, nothing to plan, work left"
             return None
-        plan = StepPlan(
-            step=self._num_steps,
-            rows=rows,
-            new_slots=tuple(draft.new_slots),
-            new_blocks=tuple(draft.new_blocks),
-            copies=tuple(draft.copies),
-            num_decode_rows=num_decode_rows,
-        )
-        self._num_steps += 1
-        self._flights.append(_Flight(plan, draft.samples + draft.chunk_samples))
-        self._max_in_flight = max(self._max_in_flight, len(self._flights))
-        return plan
+        self._flights.append(flight)
+        self._counters.steps_total += 1
+        self._counters.max_in_flight_seen = max(self._counters.max_in_flight_seen, len(self._flights))
+        return flight.plan
 
     def commit(self, plan: StepPlan, result: StepResult) -> None:
         """Take in what `plan`, the oldest in flight, produced; `take_events` then tells of it."""
         self._after_launch()
         flight = self._flights.popleft()
         assert flight.plan is plan, f"I14: step {plan.step} is committed before step {flight.plan.step}"
-        assert len(result.tokens) == len(result.logprobs) == sum(row.samples for row in plan.rows), (
-            f"I14: step {plan.step} returned {len(result.tokens)} tokens"
-        )
-        outputs = iter(zip(result.tokens, result.logprobs))
+        tokens, logprobs, scores, errors = result.tokens, result.logprobs, result.prompt_logprobs, result.errors
+        assert len(tokens) == len(logprobs) == flight.num_draws, f"I14: step {plan.step} returned {len(tokens)} tokens"
+        drawn = iter(zip(tokens, logprobs))
         for (slot, start, count, draws), sample in zip(plan.rows, flight.samples):
-            token, logprob = next(outputs) if draws else (None, None)
+            if draws:
+                token, logprob = next(drawn)
             if sample.finished:
                 continue
-            if slot in result.errors:
-                self._fail(sample.request, result.errors[slot])
+            if errors and slot in errors:
+                self._fail(sample.request, errors[slot])
                 continue
-            if sample.scores is not None:
-                sample.scores += result.prompt_logprobs.get(slot, ())
-            if token is not None:
+            if scores and sample.scores is not None:
+                sample.scores += scores.get(slot, ())
+            if draws:
                 self._append(sample, token, logprob, start + count)
             elif sample.request.scores_only and start + count == len(sample.token_ids):
                 self._end(sample, "length")
@@ -190,15 +169,9 @@ class Scheduler:
             num_waiting=self._num_samples - len(self._running),
             num_blocks=self.pool.num_blocks,
             num_free_blocks=self.pool.num_free,
-            steps_total=self._num_steps,
-            prompt_tokens_total=self._num_prompt_tokens,
-            generation_tokens_total=self._num_generated_tokens,
             prefix_cache_queries_total=self._admission.num_queried_tokens,
             prefix_cache_hits_total=self._admission.num_hit_tokens,
-            preemptions_total=self._num_preemptions,
-            aborts_in_flight_total=self._num_aborts_in_flight,
-            prefill_chunks_total=self._num_chunks,
-            max_in_flight_seen=self._max_in_flight,
+            **asdict(self._counters),
         )
 
     def _after_launch(self) -> None:
@@ -210,18 +183,16 @@ class Scheduler:
             if sample.computed >= request.num_prompt_tokens:
                 if not request.prompt_counted:
                     request.prompt_counted = True
-                    self._num_prompt_tokens += request.num_prompt_tokens
-                if request.held and request.prompt_table is None:
-                    request.prompt_table = sample.table.share(request.num_prompt_tokens)
-                    for sibling in request.held:
-                        self._waiting.push(sibling)
+                    self._counters.prompt_tokens_total += request.num_prompt_tokens
+                for sibling in request.share_prompt(sample.table):
+                    self._waiting.push(sibling)
         self._just_planned.clear()
 
-    def _plan_decodes(self, draft: _Draft) -> None:
-        rows, new_blocks = draft.rows, draft.new_blocks
-        block_size = self.pool.block_size
+    def _plan_decodes(self, draft: Draft) -> None:
+        rows, new_blocks = draft.decode_rows, draft.new_blocks
+        block_size = self._block_size
         decoding = self._running.decoding
-        draft.samples += decoding.values()
+        draft.decode_samples += decoding.values()
         exhausted = []
         for slot, sample in decoding.items():
             start = sample.computed
@@ -234,9 +205,9 @@ class Scheduler:
         for slot in exhausted:
             del decoding[slot]
 
-    def _plan_prefill(self, draft: _Draft) -> None:
-        room = self.config.max_num_batched_tokens - len(draft.rows)
-        if draft.rows:
+    def _plan_prefill(self, draft: Draft) -> None:
+        room = self.config.max_num_batched_tokens - len(draft.decode_rows)
+        if draft.decode_rows:
             room = min(room, self.chunks.allowance())
         unplanned = deque(self._running.prefilling)
         may_admit = True
@@ -251,39 +222,28 @@ class Scheduler:
             else:
                 break
 
-    def _plan_chunk(self, sample: Sample, room: int, draft: _Draft) -> int:
+    def _plan_chunk(self, sample: Sample, room: int, draft: Draft) -> int:
         start, known = sample.computed, len(sample.token_ids)
         count = min(known - start, room)
         sample.computed = start + count
         is_last = sample.computed == known
         row = Row(sample.slot, start, count, int(is_last and not sample.request.scores_only))
-        if row.count == row.samples == 1:
-            draft.rows.append(row)
-            draft.samples.append(sample)
-        else:
-            draft.chunk_rows.append(row)
-            draft.chunk_samples.append(sample)
+        draft.add_chunk(sample, row)
         if is_last:
             self._running.finish_prefill(sample)
         self._just_planned.append(sample)
-        self._num_chunks += 1
+        self._counters.prefill_chunks_total += 1
         return count
 
-    def _admit(self, sample: Sample, draft: _Draft) -> bool:
+    def _admit(self, sample: Sample, draft: Draft) -> bool:
         admitted = self._admission.admit(sample, len(self._running), draft.copies)
         if not admitted and not len(self._running) and self._drop_prompt_tables():
             admitted = self._admission.admit(sample, 0, draft.copies)
         if admitted:
             self._waiting.pop()
             self._running.enter(sample)
-            request = sample.request
-            params = request.params if sample.scores is not None else request.params_without_scores
-            slot = sample.slot
-            draft.new_slots.append(
-                NewSlot(slot, tuple(sample.token_ids), request.num_prompt_tokens, params, sample.seed)
-            )
-            draft.new_blocks.append(NewBlocks(slot, 0, tuple(sample.table.block_ids)))
-            self._release_hold(sample)
+            draft.enter(sample)
+            self._settle(sample)
         return admitted
 
     def _make_room(self) -> bool:
@@ -306,7 +266,7 @@ class Scheduler:
         if sample.scores is not None:
             sample.scores = [None]
         self._waiting.push(sample)
-        self._num_preemptions += 1
+        self._counters.preemptions_total += 1
 
     def _drop_prompt_tables(self) -> bool:
         requests = [request for request in self._requests.values() if request.prompt_table is not None]
@@ -318,25 +278,27 @@ class Scheduler:
         request, token_ids = sample.request, sample.token_ids
         assert end == len(token_ids), f"I10: a token for position {end} of {len(token_ids)} known"
         token_ids.append(token)
-        self._num_generated_tokens += 1
-        if end % self.pool.block_size == 0 and self.config.enable_prefix_caching:
+        self._counters.generation_tokens_total += 1
+        if end % self._block_size == 0 and self.config.enable_prefix_caching:
             sample.table.seal(token_ids, end)
+        reason: FinishReason | None = None
+        if token in request.stop_ids and end + 1 - request.num_prompt_tokens >= request.params.min_tokens:
+            reason = "stop"
+        elif end == sample.limit:
+            reason = "length"
         event = TokenEvent(
             request.request_id,
             sample.index,
             (token,),
             None if logprob is None else (logprob,),
-            num_cached_tokens=request.num_cached_tokens,
+            reason,
+            token if reason == "stop" else None,
+            request.num_cached_tokens,
         )
         if sample.scores is not None:
             event.prompt_logprobs = self._take_scores(sample)
-        if token in request.stop_ids and end + 1 - request.num_prompt_tokens >= request.params.min_tokens:
-            event.finish_reason = "stop"
-            event.stop_token_id = token
-        elif end == sample.limit:
-            event.finish_reason = "length"
         self._events.append(event)
-        if event.finish_reason is not None:
+        if reason is not None:
             self._retire(sample)
 
     def _take_scores(self, sample: Sample) -> tuple[TokenLogprobs | None, ...] | None:
@@ -371,17 +333,11 @@ class Scheduler:
         sample.table.release()
         self._num_samples -= 1
         request.num_unfinished -= 1
-        self._release_hold(sample)
+        self._settle(sample)
         if request.num_unfinished == 0:
             del self._requests[request.request_id]
 
-    def _release_hold(self, sample: Sample) -> None:
-        """Settle what `sample`, which runs or ended, means for siblings that wait for the prompt."""
-        request = sample.request
-        if sample in request.held:
-            request.held.remove(sample)
-            if not request.held:
-                request.drop_prompt_table()
-        elif sample.finished and request.held and request.prompt_table is None:
-            # It was to compute the prompt: the next one takes that over.
-            self._waiting.push(request.held.pop(0))
+    def _settle(self, sample: Sample) -> None:
+        successor = sample.request.settle(sample)
+        if successor is not None:
+            self._waiting.push(successor)

@@ -55,19 +55,28 @@ class Answers:
 
     def check(self) -> None:
         """Assert that every answer is whole, or that an abort or error cut it where it was still right."""
-        failed = {request_id for (request_id, _), answer in self.answers.items() if answer.finish_reason == "error"}
         for key, answer in self.answers.items():
-            expected, got = answer.expected, answer.finish_reason
-            assert got is not None, f"I13: no final event for {key}"
-            assert got in ("abort", "error") or got == expected.finish_reason, f"{key}: {got}, {expected}"
-            assert got != "error" or key[0] in failed
-            cut = got in ("abort", "error")
+            expected, reason = answer.expected, answer.finish_reason
+            assert reason is not None, f"I13: no final event for {key}"
             tokens, logprobs = tuple(answer.token_ids), tuple(answer.logprobs)
-            if cut:
+            if reason in ("abort", "error"):
                 assert tokens == expected.token_ids[: len(tokens)], f"{key}: {tokens}, {expected}"
                 assert logprobs == expected.logprobs[: len(logprobs)], f"{key}: {logprobs}, {expected}"
             else:
-                assert tokens == expected.token_ids, f"{key}: {tokens}, {expected}"
-                assert logprobs == expected.logprobs, f"{key}: {logprobs}, {expected}"
-            if tokens or not cut:
+                assert (tokens, logprobs, reason) == (expected.token_ids, expected.logprobs, expected.finish_reason), (
+                    f"{key}: {tokens}, {reason}, {expected}"
+                )
+            if tokens or reason == "length":
                 assert answer.prompt_logprobs == expected.prompt_logprobs, f"{key}: {answer.prompt_logprobs}"
+        # An error ends all samples of its request; one of them must have reached the draw that fails.
+        failed = {request_id for (request_id, _), answer in self.answers.items() if answer.finish_reason == "error"}
+        guilty = {
+            request_id
+            for (request_id, _), answer in self.answers.items()
+            if answer.expected.finish_reason == "error" and len(answer.token_ids) == len(answer.expected.token_ids)
+        }
+        assert failed <= guilty, f"Errors without a cause: {failed - guilty}"
+
+    def unfinished(self) -> list[tuple[int, int]]:
+        """Samples that have a token and no final event."""
+        return [key for key, answer in self.answers.items() if answer.token_ids and answer.finish_reason is None]

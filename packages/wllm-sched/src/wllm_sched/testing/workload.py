@@ -5,6 +5,7 @@ A workload is plain data made from a `random.Random`, so a failing one is made a
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field, fields
 from random import Random
 
@@ -27,7 +28,10 @@ MAX_STEPS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Requests and aborts, each with the step before which it comes, and the engine that they come to."""
+    """Requests and aborts, each with the step before which it comes, and the engine that they come to.
+
+    `cuts` abort a sample in the middle of its answer: (step, which of them as a fraction of those there are).
+    """
 
     config: SchedulerConfig
     model: FakeModel
@@ -37,6 +41,7 @@ class Workload:
     depth: int
     submits: tuple[tuple[int, Submit], ...]
     aborts: tuple[tuple[int, Abort], ...]
+    cuts: tuple[tuple[int, float], ...]
 
 
 @dataclass(slots=True)
@@ -86,7 +91,7 @@ class _Prompts:
 
 
 def random_workload(rng: Random) -> Workload:
-    """A workload of up to some 24 requests, small enough to run in milliseconds."""
+    """A workload of up to some 32 requests, small enough to run in milliseconds."""
     vocab_size = rng.choice([3, 17, 200])
     max_model_len = rng.choice([24, 48, 96])
     block_size = rng.choice([1, 2, 3, 4, 8, 16])
@@ -97,8 +102,8 @@ def random_workload(rng: Random) -> Workload:
     max_num_seqs = rng.randint(1, 8)
     prompts = _Prompts(rng, vocab_size, rng.choice([max_model_len // 3, max_model_len * 2 // 3, max_model_len]))
     submits, aborts, now = [], [], 0
-    abort_share = rng.choice([0.0, 0.2, 0.6])
-    for request_id in range(rng.randint(1, 24)):
+    abort_share = rng.choice([0.0, 0.2, 0.5])
+    for request_id in range(rng.randint(1, 32)):
         now += rng.choice([0, 0, 0, 1, 3, 12])
         params = _random_params(rng, vocab_size, max_model_len)
         submits.append((now, Submit(request_id, prompts.make(), params)))
@@ -106,6 +111,7 @@ def random_workload(rng: Random) -> Workload:
             for _ in range(rng.choice([1, 1, 3])):
                 index = rng.choice([None, rng.randrange(params.n)])
                 aborts.append((now + rng.choice([0, 1, 2, 3, 5, 8, 13, 40]), Abort(request_id, index)))
+    cuts = [(rng.randint(1, now + 50), rng.random()) for _ in range(rng.choice([0, 8, 24]))]
     return Workload(
         config=SchedulerConfig(
             max_num_seqs=max_num_seqs,
@@ -129,6 +135,7 @@ def random_workload(rng: Random) -> Workload:
         depth=rng.randint(1, 3),
         submits=tuple(submits),
         aborts=tuple(sorted(aborts, key=lambda entry: entry[0])),
+        cuts=tuple(sorted(cuts)),
     )
 
 
@@ -139,13 +146,17 @@ def run_workload(workload: Workload, scheduler_type: type[Scheduler] = CheckedSc
     scheduler = scheduler_type(workload.config, pool, FixedChunks(workload.chunk_tokens))
     loop = EngineLoop(scheduler, runner, depth=workload.depth)
     answers, totals = Answers(), Totals(workloads=1)
-    submits, aborts = list(reversed(workload.submits)), list(reversed(workload.aborts))
+    submits, aborts, cuts = deque(workload.submits), deque(workload.aborts), deque(workload.cuts)
     now = 0
     while submits or loop.has_work():
-        while submits and submits[-1][0] <= now:
-            totals.refused += not _submit(loop, workload, submits.pop()[1], answers)
-        while aborts and aborts[-1][0] <= now:
-            loop.abort(aborts.pop()[1])
+        while submits and submits[0][0] <= now:
+            totals.refused += not _submit(loop, workload, submits.popleft()[1], answers)
+        while aborts and aborts[0][0] <= now:
+            loop.abort(aborts.popleft()[1])
+        while cuts and cuts[0][0] <= now:
+            candidates, fraction = answers.unfinished(), cuts.popleft()[1]
+            if candidates:
+                loop.abort(Abort(*candidates[int(fraction * len(candidates))]))
         answers.take(loop.step())
         now += 1
         assert now < MAX_STEPS, f"No end after {MAX_STEPS} steps: {loop.stats()}"

@@ -1,0 +1,63 @@
+"""`Draft`: a plan while it is being made, and `Flight`: a plan under way with the samples behind its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from wllm_sched.plan import BlockCopy, NewBlocks, NewSlot, Row, StepPlan
+from wllm_sched.request import Sample
+
+
+@dataclass(slots=True)
+class Flight:
+    """A plan that has not been committed, the sample of each of its rows, and how many tokens it draws."""
+
+    plan: StepPlan
+    samples: list[Sample]
+    num_draws: int
+
+
+@dataclass(slots=True)
+class Draft:
+    """Collects what a step does; decode rows and chunk rows stay apart until the end, where decode rows come first."""
+
+    decode_rows: list[Row] = field(default_factory=list)
+    decode_samples: list[Sample] = field(default_factory=list)
+    chunk_rows: list[Row] = field(default_factory=list)
+    chunk_samples: list[Sample] = field(default_factory=list)
+    new_slots: list[NewSlot] = field(default_factory=list)
+    new_blocks: list[NewBlocks] = field(default_factory=list)
+    copies: list[BlockCopy] = field(default_factory=list)
+
+    def enter(self, sample: Sample) -> None:
+        """`sample` has a slot and blocks: hand its tokens over."""
+        request = sample.request
+        params = request.params if sample.scores is not None else request.params_without_scores
+        slot, num_prompt, seed = sample.slot, request.num_prompt_tokens, sample.seed
+        self.new_slots.append(NewSlot(slot, tuple(sample.token_ids), num_prompt, params, seed))
+        self.new_blocks.append(NewBlocks(slot, 0, tuple(sample.table.block_ids)))
+
+    def add_chunk(self, sample: Sample, row: Row) -> None:
+        """Add a row of a sample that prefills; one that draws from a single token is the same work as a decode."""
+        if row.count == row.samples == 1:
+            self.decode_rows.append(row)
+            self.decode_samples.append(sample)
+        else:
+            self.chunk_rows.append(row)
+            self.chunk_samples.append(sample)
+
+    def finish(self, step: int) -> Flight | None:
+        """The plan of step number `step`, or None if there is nothing to do in it."""
+        rows = (*self.decode_rows, *self.chunk_rows)
+        if not rows:
+            return None
+        plan = StepPlan(
+            step=step,
+            rows=rows,
+            new_slots=tuple(self.new_slots),
+            new_blocks=tuple(self.new_blocks),
+            copies=tuple(self.copies),
+            num_decode_rows=len(self.decode_rows),
+        )
+        num_draws = len(self.decode_rows) + sum(row.samples for row in self.chunk_rows)
+        return Flight(plan, self.decode_samples + self.chunk_samples, num_draws)
