@@ -42,9 +42,10 @@ def open_gguf(path: Path, *, load_format: LoadFormat, skip_tokenizer: bool) -> C
         special_tokens=vocabulary.special_texts(),
         bos_token_id=vocabulary.special.get("bos_token"),
         eos_token_ids=end_ids,
-        weights=None if load_format == "dummy" else _open_weights(header, config),
         default_sampling={name: value for name, key in _SAMPLING.items() if (value := fields.number(key)) is not None},
         rope_freq_factors=_rope_factors(header, config),
+        # Last: nothing may fail once the file is held open.
+        weights=None if load_format == "dummy" else _open_weights(header, config),
     )
 
 
