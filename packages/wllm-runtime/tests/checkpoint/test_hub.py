@@ -1,0 +1,222 @@
+"""Downloads, against a small hub of our own on the loopback interface."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import json
+import logging
+import os
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+
+from wllm_runtime.checkpoint import CheckpointError, DownloadFailed, ModelNotFound, open_checkpoint
+from wllm_runtime.checkpoint.hub import download
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class Hub(http.server.ThreadingHTTPServer):
+    """Serves the files of one model as "org/tiny"; `break_after` cuts the first download of a file after that many
+    bytes, `requests` lists (method, file, range)."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files: dict[str, bytes] = {}
+        self.requests: list[tuple[str, str, str | None]] = []
+        self.break_after: dict[str, int] = {}
+        self.status = 200
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Hub
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self) -> None:
+        self.answer()
+
+    def do_GET(self) -> None:
+        self.answer()
+
+    def answer(self) -> None:
+        hub, path = self.server, self.path.split("?")[0]
+        if hub.status != 200:
+            return self.fail(hub.status, "GatedRepo" if hub.status == 403 else "RepoNotFound")
+        if not re.match(r"/(api/models/)?org/tiny/", path + "/"):
+            return self.fail(401, "RepoNotFound")
+        if "revision/nowhere" in path:
+            return self.fail(404, "RevisionNotFound")
+        if path.startswith("/api/"):
+            tree = [
+                {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
+                for name, data in hub.files.items()
+            ]
+            info = {"id": "org/tiny", "sha": COMMIT, "siblings": [{"rfilename": name} for name in hub.files]}
+            return self.send(json.dumps(tree if "/tree/" in path else info).encode())
+        name = path.split(f"/resolve/{COMMIT}/")[1]
+        hub.requests.append((self.command, name, self.headers.get("Range")))
+        return self.send(hub.files[name], name)
+
+    def fail(self, status: int, code: str) -> None:
+        self.send_response(status)
+        self.send_header("X-Error-Code", code)
+        self.send_header("X-Error-Message", code)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def send(self, data: bytes, name: str | None = None) -> None:
+        asked = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+        start = int(asked[1]) if asked else 0
+        end = int(asked[2]) + 1 if asked and asked[2] else len(data)
+        body = data[start:end]
+        self.send_response(206 if asked else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("ETag", f'"{hashlib.sha1(data).hexdigest()}"')
+        if asked:
+            self.send_header("Content-Range", f"bytes {start}-{start + len(body) - 1}/{len(data)}")
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        cut = self.server.break_after.pop(name, None) if name and len(body) > 1 else None
+        self.wfile.write(body if cut is None else body[:cut])
+        if cut is not None:
+            self.wfile.flush()
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def hub(model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    server = Hub()
+    server.files = {path.name: path.read_bytes() for path in model_dir.iterdir()}
+    server.files |= {
+        "pytorch_model.bin": b"pickle",
+        "consolidated.safetensors": b"again",
+        "onnx/model.safetensors": b"other",
+        "README.md": b"words",
+    }
+    constants = huggingface_hub.constants
+    monkeypatch.setattr(constants, "ENDPOINT", server.url)
+    monkeypatch.setattr(
+        constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}"
+    )
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "Кэш hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_SYMLINKS_WARNING", False)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def fetched(hub: Hub) -> set[str]:
+    return {name for method, name, _ in hub.requests if method == "GET"}
+
+
+def test_a_hub_id_opens(hub: Hub, model_dir: Path) -> None:
+    checkpoint = open_checkpoint("org/tiny")
+    assert checkpoint.weights is not None
+    local = open_checkpoint(model_dir).weights
+    assert local is not None
+    for name in local.names():
+        assert checkpoint.weights.read(name).equal(local.read(name))
+    assert checkpoint.tokenizer_json == (model_dir / "tokenizer.json").read_text(encoding="utf-8")
+
+
+def test_only_what_is_needed_is_fetched(hub: Hub) -> None:
+    download("org/tiny")
+    assert fetched(hub) == {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
+
+
+def test_dummy_loading_fetches_no_weights(hub: Hub) -> None:
+    assert open_checkpoint("org/tiny", load_format="dummy").weights is None
+    assert "model.safetensors" not in fetched(hub) and "config.json" in fetched(hub)
+
+
+def test_the_second_start_needs_no_network(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = download("org/tiny")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert download("org/tiny") == first
+
+
+def test_a_broken_download_goes_on_where_it_stopped(hub: Hub, model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 1024)  # what is kept is whole chunks
+    hub.break_after = {"model.safetensors": 10_000}
+    try:
+        directory = download("org/tiny")
+    except DownloadFailed as error:
+        assert "start again to go on" in str(error)
+        directory = download("org/tiny")
+    assert (directory / "model.safetensors").read_bytes() == (model_dir / "model.safetensors").read_bytes()
+    assert not hub.break_after
+    ranges = [asked for method, name, asked in hub.requests if method == "GET" and name == "model.safetensors"]
+    assert len(ranges) == 2 and ranges[1] is not None and not ranges[1].startswith("bytes=0-")
+
+
+def test_without_the_right_to_link(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        error = OSError("A required privilege is not held by the client")
+        error.winerror = 1314  # type: ignore[attr-defined,unused-ignore]
+        raise error
+
+    monkeypatch.setattr(os, "symlink", refuse)
+    with caplog.at_level(logging.INFO):
+        checkpoint = open_checkpoint("org/tiny")
+    assert checkpoint.weights is not None and len(list(checkpoint.weights.names())) > 10
+    assert not any(path.is_symlink() for path in checkpoint.path.iterdir())
+    assert caplog.text.count("symbolic link") == 1
+    assert len(recwarn) == 0
+
+
+def test_unknown_model(hub: Hub) -> None:
+    with pytest.raises(ModelNotFound, match=r"'org/missing'"):
+        open_checkpoint("org/missing")
+
+
+def test_unknown_revision(hub: Hub) -> None:
+    with pytest.raises(ModelNotFound, match=r"'org/tiny' at revision 'nowhere'"):
+        open_checkpoint("org/tiny", revision="nowhere")
+
+
+def test_gated_model_says_what_to_do(hub: Hub) -> None:
+    hub.status = 403
+    with pytest.raises(DownloadFailed, match=r"org/tiny.*gated.*HF_TOKEN"):
+        open_checkpoint("org/tiny")
+
+
+def test_a_hub_that_fails(hub: Hub) -> None:
+    hub.status = 404
+    with pytest.raises(CheckpointError, match="org/tiny"):
+        open_checkpoint("org/tiny")
+
+
+def test_offline_and_nothing_cached(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(DownloadFailed, match=r"org/tiny.*HF_HUB_OFFLINE"):
+        open_checkpoint("org/tiny")
+
+
+def test_a_full_disk(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(huggingface_hub.file_download, "http_get", refuse)
+    with pytest.raises(DownloadFailed, match=r"is full.*HF_HOME"):
+        download("org/tiny")
