@@ -13,9 +13,10 @@ SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 VOCAB_SIZE = 512  # larger than the tokenizer's, as in most models
 BLOCK_SIZE = 16
 
+# In the order of their merges: a short word before a longer one that it ends would keep that one from being formed.
 _WORDS = (
-    *("he", "in", "er", "on", "ing", "ou", "re", "st", "11", "user", "assistant", "system"),
     *(" the", " and", " to", " of", " is", " in", " it", " you", " that", " was", " for", " with", " Hello", " token"),
+    *("user", "assistant", "system", "he", "in", "er", "on", "ing", "ou", "re", "st", "11"),
 )
 
 CHAT_TEMPLATE = (

@@ -63,24 +63,22 @@ class _Counting(Extension):
     def joined(self, parts: list[nodes.Expr]) -> nodes.Expr:
         return self.call_method("_concat", parts)
 
-    @staticmethod
-    def _generation(caller: Macro) -> str:
+    def _generation(self, caller: Macro) -> str:
         return caller()
 
-    @staticmethod
-    def _tick() -> None:
+    def _tick(self) -> None:
         active_meter.get().tick()
 
-    @staticmethod
-    def _made(value: object) -> object:
+    def _made(self, value: object) -> object:
         active_meter.get().made(value)
         return value
 
-    @staticmethod
-    def _concat(*parts: object) -> str:
+    def _concat(self, *parts: object) -> str:
         texts = [str(part) for part in parts]
         check_size(sum(map(len, texts)))
-        return "".join(texts)
+        joined = "".join(texts)
+        active_meter.get().made(joined)
+        return joined
 
 
 class _Counted(NodeTransformer):
@@ -206,6 +204,9 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Counting, loopcontrols])
+        counting = self.extensions[_Counting.identifier]
+        assert isinstance(counting, _Counting), "the extension given above"
+        self._counting = counting
         for name in _UNBOUNDED_FILTERS:
             del self.filters[name]
         del self.globals["lipsum"]
@@ -217,9 +218,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def compiled(self, source: str) -> jinja2.Template:
         """The template of `source`, with counters in it; raises whatever jinja2 and Python's compiler raise."""
-        counting = self.extensions[_Counting.identifier]
-        assert isinstance(counting, _Counting), "the extension given above"
-        tree = _Counted(counting).visit(self.parse(source))
+        tree = _Counted(self._counting).visit(self.parse(source))
         return self.template_class.from_code(self, self.compile(tree), self.make_globals(None))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -229,8 +228,10 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         return result
 
     def call(self, context: Context, function: Any, /, *args: Any, **kwargs: Any) -> Any:
-        check_arguments((*args, *kwargs.values()))
         owner, method = getattr(function, "__self__", None), getattr(function, "__name__", "")
+        if owner is self._counting:
+            return super().call(context, function, *args, **kwargs)
+        check_arguments((*args, *kwargs.values()))
         if isinstance(owner, str):
             if method == "join" and args:
                 args = (list(args[0]), *args[1:])
