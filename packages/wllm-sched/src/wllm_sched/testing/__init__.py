@@ -5,6 +5,7 @@ request gets exactly the tokens that it would get alone.
 """
 
 from wllm_sched.testing.checked import CheckedScheduler
+from wllm_sched.testing.engine import FakeEngine
 from wllm_sched.testing.model import FakeModel
 from wllm_sched.testing.reference import Expected, expected_sample
 from wllm_sched.testing.runner import FakeResult, FakeRunner
@@ -13,6 +14,7 @@ from wllm_sched.testing.workload import Totals, Workload, random_workload, run_w
 __all__ = [
     "CheckedScheduler",
     "Expected",
+    "FakeEngine",
     "FakeModel",
     "FakeResult",
     "FakeRunner",

@@ -30,7 +30,7 @@ class FakeModel:
         """The state before the first token; like an adapter's weights, a cache salt changes all that follows."""
         threshold = self.length_matters_above
         length = num_prompt_tokens if threshold is not None and num_prompt_tokens > threshold else 0
-        return hash((length, crc32(params.cache_salt.encode("utf-8"))))
+        return hash((length, crc32(params.cache_salt.encode("utf-8", "surrogatepass"))))
 
     def extend(self, state: int, token_id: int) -> int:
         """The KV of `token_id` after `state`."""

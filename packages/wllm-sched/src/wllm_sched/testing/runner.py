@@ -46,7 +46,7 @@ class _Handle:
 class FakeRunner:
     """Simulates `num_blocks` blocks of `block_size` tokens; `pool`, if given, tells which blocks are sealed.
 
-    `depth` is the number of plan buffers, so of steps that may be in flight.
+    `depth` is the number of plan buffers, so of steps that may be in flight. Counts launches, tokens and copies.
     """
 
     def __init__(
@@ -55,6 +55,8 @@ class FakeRunner:
         self.model = model
         self.num_launched = 0
         self.num_copies = 0
+        self.num_tokens = 0
+        self.largest_step = 0
         self._block_size = block_size
         self._kv: list[list[int | None]] = [[None] * block_size for _ in range(num_blocks)]
         self._slots: dict[int, _Slot] = {}
@@ -68,6 +70,8 @@ class FakeRunner:
         previous = self._ring[buffer]
         assert previous is None or previous.waited, f"I7, I8: step {plan.step} reuses a buffer that is in flight"
         self.num_launched += 1
+        self.num_tokens += plan.num_tokens
+        self.largest_step = max(self.largest_step, plan.num_tokens)
         self._enter(plan)
         self._check_shape(plan)
         for row in plan.rows:

@@ -9,7 +9,6 @@ from collections import deque
 from dataclasses import dataclass, field, fields
 from random import Random
 
-from wllm_cache import BlockPool
 from wllm_sched.chunking import FixedChunks
 from wllm_sched.config import SchedulerConfig
 from wllm_sched.engine import EngineLoop
@@ -19,9 +18,9 @@ from wllm_sched.sampling import SamplingParams
 from wllm_sched.scheduler import Scheduler
 from wllm_sched.testing.answers import Answers
 from wllm_sched.testing.checked import CheckedScheduler
+from wllm_sched.testing.engine import FakeEngine
 from wllm_sched.testing.model import FakeModel
 from wllm_sched.testing.reference import expected_sample
-from wllm_sched.testing.runner import FakeRunner
 
 MAX_STEPS = 20_000
 
@@ -141,10 +140,15 @@ def random_workload(rng: Random) -> Workload:
 
 def run_workload(workload: Workload, scheduler_type: type[Scheduler] = CheckedScheduler) -> Totals:
     """Serve `workload` and assert that every sample got its reference answer, or when aborted a beginning of it."""
-    pool = BlockPool(workload.num_blocks, workload.block_size)
-    runner = FakeRunner(workload.num_blocks, workload.block_size, workload.model, depth=workload.depth, pool=pool)
-    scheduler = scheduler_type(workload.config, pool, FixedChunks(workload.chunk_tokens))
-    loop = EngineLoop(scheduler, runner, depth=workload.depth)
+    loop = FakeEngine(
+        workload.config,
+        workload.model,
+        num_blocks=workload.num_blocks,
+        block_size=workload.block_size,
+        depth=workload.depth,
+        chunks=FixedChunks(workload.chunk_tokens),
+        scheduler_type=scheduler_type,
+    )
     answers, totals = Answers(), Totals(workloads=1)
     submits, aborts, cuts = deque(workload.submits), deque(workload.aborts), deque(workload.cuts)
     now = 0
@@ -171,7 +175,7 @@ def run_workload(workload: Workload, scheduler_type: type[Scheduler] = CheckedSc
     totals.preemptions = stats.preemptions_total
     totals.prefix_block_hits = stats.prefix_cache_hits_total // workload.block_size
     totals.aborts_in_flight = stats.aborts_in_flight_total
-    totals.block_copies = runner.num_copies
+    totals.block_copies = loop.device.num_copies
     totals.errors = answers.num_errors
     totals.deepest = stats.max_in_flight_seen
     return totals
