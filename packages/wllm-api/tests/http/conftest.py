@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from fastapi import FastAPI
 
 from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
@@ -15,17 +16,25 @@ from wllm_api.testing import running_server
 
 FACTORY = "wllm_api.engine.scripted:create_scripted_engine"
 
-StartServer = Callable[..., AbstractContextManager[httpx.Client]]
+
+class ServerClient(httpx.Client):
+    """A client that also knows its server's parts, which live in this process."""
+
+    engine: EngineProcess
+    app: FastAPI
+
+
+StartServer = Callable[..., AbstractContextManager[ServerClient]]
 
 
 @contextmanager
 def _started(
     access: Access | None = None, limits: Limits | None = None, *, ready: bool = True, **options: Any
-) -> Iterator[httpx.Client]:
+) -> Iterator[ServerClient]:
     engine = EngineProcess(FACTORY, options)
     app = create_app(engine, served_model_names=["scripted", "org/other-name"], access=access, limits=limits)
-    with running_server(app, ready=ready) as url, httpx.Client(base_url=url, timeout=30) as client:
-        client.engine = engine  # type: ignore[attr-defined]
+    with running_server(app, ready=ready) as url, ServerClient(base_url=url, timeout=30) as client:
+        client.engine, client.app = engine, app
         yield client
 
 

@@ -1,0 +1,63 @@
+"""Models whose chat template is missing, broken, or choosy."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+USER = [{"role": "user", "content": "Hi"}]
+SYSTEM_FIRST = (
+    "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+    "{{ raise_exception('System message must be at the beginning.') }}{% endif %}"
+    "[{{ m.role }}]{{ m.content }}\n{% endfor %}"
+)
+
+
+def ask(client: httpx.Client, messages: list[dict[str, Any]], **fields: Any) -> httpx.Response:
+    return client.post("/v1/chat/completions", json={"messages": messages, "max_tokens": 4, **fields})
+
+
+@pytest.mark.parametrize("template", [None, "{% for %}"])
+def test_without_a_working_template(start_server: Any, template: str | None) -> None:
+    """R26."""
+    with start_server(chat_template=template) as client:
+        answer = ask(client, USER)
+        assert answer.status_code == 400
+        assert "/v1/completions" in answer.json()["error"]["message"]
+        assert client.post("/v1/completions", json={"prompt": "Hi"}).status_code == 200
+
+
+def test_templates_refusal(start_server: Any) -> None:
+    """R22: the template's own words; but system messages are merged for one that wants them first."""
+    with start_server(chat_template=SYSTEM_FIRST) as client:
+        late = [*USER, {"role": "system", "content": "Be brief."}, *USER, {"role": "system", "content": "In French."}]
+        assert ask(client, late).status_code == 200
+        ids = client.post("/tokenize", json={"messages": late}).json()["tokens"]
+        prompt = client.post("/detokenize", json={"tokens": ids}).json()["prompt"]
+        assert prompt == "[system]Be brief.\n\nIn French.\n[user]Hi\n[user]Hi\n"
+    with start_server(chat_template="{{ raise_exception('Only cats may speak.') }}") as client:
+        for stream in (False, True):
+            answer = ask(client, late, stream=stream)
+            assert answer.status_code == 400
+            error = answer.json()["error"]
+            assert error["type"] == "invalid_request_error"
+            assert "Only cats may speak." in error["message"]
+            assert "Traceback" not in error["message"]
+
+
+def test_template_sees_calls_and_variables(start_server: Any) -> None:
+    template = (
+        "{{ colour }}{{ enable_thinking }}{% for m in messages %}{% for call in m.tool_calls or [] %}"
+        "{{ call.function.name }}{{ call.function.arguments.city }}{% endfor %}{{ m.content }}{% endfor %}"
+    )
+    call = {"id": "0", "type": "function", "function": {"name": "get", "arguments": '{"city": "Rome"}'}}
+    messages = [*USER, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": "22 C"}]
+    with start_server(chat_template=template) as client:
+        answer = ask(
+            client, messages, chat_template_kwargs={"colour": "red"}, reasoning_effort="none", prompt_logprobs=0
+        )
+        text = "".join(
+            next(iter(row.values()))["decoded_token"] for row in answer.json()["prompt_logprobs"] if row is not None
+        )
+        assert "redFalseHigetRome22 C".endswith(text)
+        assert "getRome" in text
