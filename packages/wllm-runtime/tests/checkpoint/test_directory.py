@@ -130,6 +130,13 @@ def test_broken_json_names_the_file(file: str, content: bytes, model_dir: Path) 
     assert str(model_dir / file) in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ['{"added_tokens": [1]}', '{"model": {"vocab": [3]}}', '{"added_tokens": [{}]}'])
+def test_json_that_is_no_tokenizer_is_named(text: str, model_dir: Path) -> None:
+    (model_dir / "tokenizer.json").write_text(text, encoding="utf-8")
+    with pytest.raises(DamagedCheckpoint, match=r"tokenizer\.json is JSON, but no tokenizer"):
+        open_checkpoint(model_dir)
+
+
 def test_config_that_transformers_refuses_is_named(model_dir: Path) -> None:
     edit(model_dir / "config.json", hidden_size="wide")
     with pytest.raises(DamagedCheckpoint, match=r"config\.json.*hidden_size"):

@@ -59,11 +59,9 @@ def test_values_of_every_kind(write: Any) -> None:
     }
 
 
-@pytest.mark.parametrize("kind", range(13))
+@pytest.mark.parametrize("kind", sorted(set(range(13)) - {STRING, ARRAY}))
 def test_scalars_and_arrays_of_numbers(kind: int, write: Any) -> None:
     dtype = "B b <H <h <I <i <f ? s a <Q <q <d".split()[kind]
-    if kind in (STRING, ARRAY):
-        pytest.skip("no number")
     one = struct.pack(dtype, 1)
     data = head(keys=2) + key("one", kind, one) + key("many", ARRAY, struct.pack("<IQ", kind, 3) + one * 3)
     metadata = read_header(write(data)).metadata
@@ -118,16 +116,16 @@ def test_refused_by_name(case: str, write: Any) -> None:
 @pytest.mark.parametrize(
     "claim",
     [
-        key("k", ARRAY, struct.pack("<IQ", U64, 1 << 33)),
+        key("k", ARRAY, struct.pack("<IQ", U64, 1 << 27)),
         key("k", ARRAY, struct.pack("<IQ", STRING, 1 << 30)),
-        key("k", STRING, struct.pack("<Q", 1 << 36)),
+        key("k", STRING, struct.pack("<Q", 1 << 30)),
     ],
 )
 def test_a_claim_takes_no_memory(claim: bytes, tmp_path: Path) -> None:
     path = tmp_path / "hostile.gguf"
     with path.open("wb") as file:
         file.write(head(keys=1) + claim)
-        file.truncate(1 << 37)  # sparse: the file really is as long as it claims
+        file.truncate(9 << 27)  # sparse where the system can: the file really is as long as it claims
     tracemalloc.start()
     try:
         with pytest.raises(DamagedCheckpoint):

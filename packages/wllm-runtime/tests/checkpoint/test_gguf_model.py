@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,15 @@ def test_quantised_weights_are_unpermuted_too(make_model: Any, write_gguf: Any) 
 def test_sliding_window_makes_a_mistral(open_gguf: Open) -> None:
     config = open_gguf({"llama.attention.sliding_window": 16}).config
     assert config.model_type == "mistral" and config.sliding_window == 16
+
+
+def test_the_window_of_a_qwen_is_not_used_and_named(
+    make_model: Any, write_gguf: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_gguf(make_model("qwen2"), metadata={"qwen2.attention.sliding_window": 16})
+    with caplog.at_level(logging.WARNING):
+        config = open_checkpoint(path, load_format="dummy").config
+    assert not config.use_sliding_window and "qwen2.attention.sliding_window" in caplog.text
 
 
 ROPE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

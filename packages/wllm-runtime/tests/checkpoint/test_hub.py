@@ -213,6 +213,13 @@ def test_offline_and_nothing_cached(hub: Hub, monkeypatch: pytest.MonkeyPatch) -
         open_checkpoint("org/tiny")
 
 
+def test_a_model_of_gguf_files_only(hub: Hub) -> None:
+    hub.files = {"tiny.gguf": b"GGUF", "README.md": b"words"}
+    with pytest.raises(ModelNotFound, match=r"no config\.json.*GGUF"):
+        open_checkpoint("org/tiny")
+    assert fetched(hub) == set()
+
+
 def test_a_full_disk(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from wllm_runtime.checkpoint import ModelNotFound, UnsupportedCheckpoint
 from wllm_runtime.checkpoint.tokenizer_files import read_tokenizer_files
@@ -109,6 +110,16 @@ def test_no_tokenizer_at_all(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound, match=r"neither tokenizer\.json nor tokenizer\.model"):
         read_tokenizer_files(tmp_path)
     assert read_tokenizer_files(tmp_path, skip_tokenizer=True).tokenizer_json is None
+
+
+def test_a_tokenizer_model_is_converted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    converted = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), bos_token="<|im_start|>")
+    (folder / "tokenizer.json").rename(folder / "tokenizer.model")
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *_, **__: converted)
+    files = read_tokenizer_files(folder)
+    assert files.tokenizer_json is not None
+    assert Tokenizer.from_str(files.tokenizer_json).encode(TEXT).ids == converted(TEXT).input_ids
+    assert files.special_tokens == {"bos_token": "<|im_start|>"} and files.token_ids == {"bos_token": 1}
 
 
 def test_a_sentencepiece_file_that_cannot_be_converted(tmp_path: Path) -> None:

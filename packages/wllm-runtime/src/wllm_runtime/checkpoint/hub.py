@@ -76,6 +76,11 @@ def download(repo_id: str, *, revision: str | None = None, weights: bool = True)
             f"The hub model {where} could not be downloaded: {type(error).__name__}: {_first_line(error)} What has "
             "arrived is kept; start again to go on."
         ) from error
+    if not Path(directory, "config.json").is_file():
+        raise ModelNotFound(
+            f"The hub model {where} holds no config.json, so it is not in Hugging Face format. If it holds GGUF files, "
+            "download one of them and give its path."
+        )
     if not are_symlinks_supported(constants.HF_HUB_CACHE):
         logger.info("No symbolic links here: several revisions of a model do not share their files in the cache.")
     return Path(directory)

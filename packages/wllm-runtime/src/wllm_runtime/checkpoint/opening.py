@@ -31,15 +31,22 @@ def open_checkpoint(
         )
     path = Path(model).expanduser()
     try:
-        if not path.exists():
+        if not _exists(path):
             path = _download(str(model), path, revision, load_format)
         if path.is_dir():
             path = _only_gguf_in(path) or path
         if path.is_dir():
             return open_directory(path, load_format=load_format, skip_tokenizer=skip_tokenizer)
         return _open_file(path, load_format, skip_tokenizer)
-    except (OSError, ValueError) as error:  # no permission, a broken disk, a name that the system refuses
+    except OSError as error:  # no permission, a broken disk, a share that is gone
         raise ModelNotFound(f"{path} cannot be read: {error}. Check the path and its permissions.") from error
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that no file can have: too long, or with a NUL
+        return False
 
 
 def _download(model: str, path: Path, revision: str | None, load_format: LoadFormat) -> Path:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wllm_runtime.checkpoint.errors import ModelNotFound, UnsupportedCheckpoint
+from wllm_runtime.checkpoint.errors import DamagedCheckpoint, ModelNotFound, UnsupportedCheckpoint
 from wllm_runtime.checkpoint.jsonfile import parse_object, read_object, read_text
 
 logger = logging.getLogger(__name__)
@@ -39,12 +39,21 @@ def read_tokenizer_files(directory: Path, *, skip_tokenizer: bool = False) -> To
     if skip_tokenizer:
         return TokenizerFiles(None, template, special_tokens, {})
     path = directory / "tokenizer.json"
-    text = read_text(path) if path.is_file() else _converted(directory)
+    if path.is_file():
+        text = read_text(path)
+    else:
+        text, known = _converted(directory)
+        special_tokens = known | special_tokens
     tokenizer = parse_object(text, path)
     if tokenizer.get("truncation") is not None or tokenizer.get("padding") is not None:
         tokenizer["truncation"] = tokenizer["padding"] = None
         text = json.dumps(tokenizer, ensure_ascii=False)
-    ids = _ids(tokenizer)
+    try:
+        ids = _ids(tokenizer)
+    except (KeyError, IndexError, TypeError) as error:
+        raise DamagedCheckpoint(
+            f"{path} is JSON, but no tokenizer ({type(error).__name__}: {error}). Fetch the file again."
+        ) from error
     _warn_of_missing(settings, ids, path)
     return TokenizerFiles(
         text, template, special_tokens, {name: ids[token] for name, token in special_tokens.items() if token in ids}
@@ -97,7 +106,8 @@ def _warn_of_missing(settings: Mapping[str, object], ids: Mapping[str, int], pat
     added = settings.get("added_tokens_decoder")
     if not isinstance(added, dict):
         return
-    missing = [token["content"] for token in added.values() if isinstance(token, dict) and token["content"] not in ids]
+    texts = [str(token.get("content")) for token in added.values() if isinstance(token, dict)]
+    missing = [text for text in texts if text not in ids]
     if missing:
         logger.warning(
             "%s lacks %d tokens that tokenizer_config.json lists (%s): they are encoded as plain text.",
@@ -107,7 +117,7 @@ def _warn_of_missing(settings: Mapping[str, object], ids: Mapping[str, int], pat
         )
 
 
-def _converted(directory: Path) -> str:
+def _converted(directory: Path) -> tuple[str, dict[str, str]]:
     if not (directory / "tokenizer.model").is_file():
         raise ModelNotFound(
             f"{directory} holds neither tokenizer.json nor tokenizer.model. Fetch one of them, or skip the tokenizer "
@@ -117,7 +127,8 @@ def _converted(directory: Path) -> str:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False, local_files_only=True)
-        return str(tokenizer.backend_tokenizer.to_str())
+        special_tokens = {name: str(getattr(tokenizer, name)) for name in SPECIAL_NAMES if getattr(tokenizer, name)}
+        return str(tokenizer.backend_tokenizer.to_str()), special_tokens
     except Exception as error:  # whatever the conversion raises, from ImportError to a parser's own kind
         raise UnsupportedCheckpoint(
             f"{directory / 'tokenizer.model'} could not be converted to a tokenizer.json: {error}. Fetch the model's "

@@ -6,6 +6,7 @@ understood is refused by name. transformers' defaults are never relied on for a 
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 
@@ -14,6 +15,8 @@ from transformers import AutoConfig, PretrainedConfig
 from wllm_runtime.checkpoint.errors import DamagedCheckpoint, UnsupportedCheckpoint
 from wllm_runtime.checkpoint.gguf_file.fields import Fields
 from wllm_runtime.checkpoint.gguf_file.header import TensorInfo
+
+logger = logging.getLogger(__name__)
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 
@@ -57,7 +60,8 @@ def build_config(fields: Fields, tensors: Mapping[str, TensorInfo]) -> Pretraine
     epsilon = fields.number(f"{arch}.attention.layer_norm_rms_epsilon")
     if epsilon is None:
         raise fields.missing(f"{arch}.attention.layer_norm_rms_epsilon")
-    window = fields.integer(f"{arch}.attention.sliding_window") if arch == "llama" else None
+    window = _window(fields, arch)
+    vocab_size = _vocab_size(fields, tensors, hidden)
     values: dict[str, object] = {
         "hidden_size": hidden,
         "num_hidden_layers": fields.required_integer(f"{arch}.block_count"),
@@ -67,12 +71,12 @@ def build_config(fields: Fields, tensors: Mapping[str, TensorInfo]) -> Pretraine
         "num_key_value_heads": fields.integer(f"{arch}.attention.head_count_kv") or heads,
         "head_dim": _head_dim(fields, arch, hidden, heads),
         "rms_norm_eps": epsilon,
-        "vocab_size": _vocab_size(fields, tensors, hidden),
+        "vocab_size": vocab_size,
         "tie_word_embeddings": "output.weight" not in tensors,
         "rope_parameters": _rope_parameters(fields, arch),
         "hidden_act": "silu",
-        "bos_token_id": fields.integer("tokenizer.ggml.bos_token_id"),
-        "eos_token_id": fields.integer("tokenizer.ggml.eos_token_id"),
+        "bos_token_id": fields.token_id("tokenizer.ggml.bos_token_id", vocab_size),
+        "eos_token_id": fields.token_id("tokenizer.ggml.eos_token_id", vocab_size),
     }
     if arch in ("llama", "qwen3"):
         values["attention_bias"] = "blk.0.attn_q.bias" in tensors
@@ -82,6 +86,16 @@ def build_config(fields: Fields, tensors: Mapping[str, TensorInfo]) -> Pretraine
         # Files of Mistral say "llama"; only the window tells them apart, and LlamaConfig has none.
         return AutoConfig.for_model("mistral", sliding_window=window, **values)
     return AutoConfig.for_model(arch, **values)
+
+
+def _window(fields: Fields, arch: str) -> int | None:
+    key = f"{arch}.attention.sliding_window"
+    window = fields.integer(key)
+    if not window or arch == "llama":
+        return window
+    # Qwen's configurations give a window and switch it off; the switch does not reach GGUF files.
+    logger.warning("%s: %s %d is not used: the architecture attends to everything.", fields.path, key, window)
+    return None
 
 
 def _head_dim(fields: Fields, arch: str, hidden: int, heads: int) -> int:
