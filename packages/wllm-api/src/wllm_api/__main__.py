@@ -20,10 +20,11 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--api-key", action="append", default=[], help="may be given several times")
     parser.add_argument("--no-auth", action="store_true", help="serve other machines without an API key")
+    parser.add_argument("--step-s", type=float, default=0.02, help="seconds that the scripted engine takes for a token")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     app = create_app(
-        EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {}),
+        EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {"step_s": options.step_s}),
         served_model_names=["scripted"],
         access=Access(api_keys=tuple(options.api_key), allowed_hosts=(options.host,)),
     )

@@ -17,7 +17,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from wllm_api.disconnect import disconnected, end
-from wllm_api.http_errors import HttpError, ServerFault
+from wllm_api.http_errors import HttpError
+from wllm_api.middleware.faults import reported
 from wllm_api.settings import Limits
 
 logger = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request (ASGI)."""
-        work = asyncio.create_task(self._run(send))
+        work = asyncio.create_task(self._run(scope, send))
         watch = asyncio.create_task(disconnected(receive))
         try:
             await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
@@ -59,7 +60,7 @@ class EventStream(Response):
         finally:
             await end(work, watch)
 
-    async def _run(self, send: Send) -> None:
+    async def _run(self, scope: Scope, send: Send) -> None:
         first = asyncio.create_task(anext(self._events, None))
         try:
             await asyncio.wait((first,), timeout=START_WITHIN_S)
@@ -67,7 +68,7 @@ class EventStream(Response):
                 first.result()
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             self._last_sent = time.perf_counter()
-            sender = asyncio.create_task(self._send_all(first, send))
+            sender = asyncio.create_task(self._send_all(first, scope, send))
             pulse = asyncio.create_task(self._pulse(send))
             try:
                 await asyncio.wait((sender, pulse), return_when=asyncio.FIRST_COMPLETED)
@@ -79,7 +80,7 @@ class EventStream(Response):
             await end(first)
             await self._events.aclose()
 
-    async def _send_all(self, first: asyncio.Task[bytes | None], send: Send) -> None:
+    async def _send_all(self, first: asyncio.Task[bytes | None], scope: Scope, send: Send) -> None:
         try:
             data = await first
             while data is not None:
@@ -87,9 +88,8 @@ class EventStream(Response):
                 data = await anext(self._events, None)
         except HttpError as error:
             await self._send(send, event(error.body()))
-        except Exception:
-            logger.exception("a stream failed")
-            await self._send(send, event(ServerFault("Internal error.").body()))
+        except Exception as error:
+            await self._send(send, event(reported(error, scope).body()))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send(self, send: Send, data: bytes) -> None:

@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import httpx
-import openai
 import pytest
 from fastapi import FastAPI
 
@@ -49,10 +48,3 @@ def client() -> Iterator[httpx.Client]:
     """A client of the shared server."""
     with _started() as client:
         yield client
-
-
-@pytest.fixture
-def sdk(client: httpx.Client) -> Iterator[openai.OpenAI]:
-    """OpenAI's SDK on the shared server, without retries."""
-    with openai.OpenAI(base_url=f"{client.base_url}/v1", api_key="none", max_retries=0) as sdk:
-        yield sdk

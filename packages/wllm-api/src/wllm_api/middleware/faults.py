@@ -38,11 +38,14 @@ class Faults:
         except Exception as error:
             if scope["type"] != "http" or started:
                 raise
-            request_id = scope["state"]["request_id"]
-            logger.error("request %s failed: %s\n%s", request_id, type(error).__name__, _places(error))
-            fault = ServerFault(f"Internal error; please report it with the server's log of request {request_id}.")
+            fault = reported(error, scope)
             await JSONResponse(fault.body(), fault.status, fault.headers)(scope, receive, send)
 
 
-def _places(error: Exception) -> str:
-    return "".join(traceback.format_tb(error.__traceback__)).rstrip()
+def reported(error: Exception, scope: Scope) -> ServerFault:
+    """What the client is told of a fault of ours, after the log has been told more."""
+    request_id = scope["state"]["request_id"]
+    # The places only: the exception's own text may hold a piece of the request.
+    places = "".join(traceback.format_tb(error.__traceback__)).rstrip()
+    logger.error("request %s failed: %s\n%s", request_id, type(error).__name__, places)
+    return ServerFault(f"Internal error. Please report it with the server's log of request {request_id}.")

@@ -1,0 +1,157 @@
+"""`python -m wllm_api` as users run it: start, Ctrl+C, a taken port, a missing key."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from wllm_api.app import create_app
+from wllm_api.engine import EngineProcess
+from wllm_api.http_errors import ExposedWithoutKey
+from wllm_api.server import EXIT_INTERRUPTED, serve
+from wllm_api.settings import Access
+from wllm_api.testing import wait_until
+
+LONG = {"prompt": "Once", "max_tokens": 4000, "ignore_eos": True, "stream": True}
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+@contextmanager
+def command(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process group of its own, so that an interrupt reaches its engine too, as in a console."""
+    flags = subprocess.CREATE_NEW_PROCESS_GROUP if sys.platform == "win32" else 0
+    process = subprocess.Popen(
+        [sys.executable, "-m", "wllm_api", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        creationflags=flags,
+        start_new_session=sys.platform != "win32",
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def interrupt(process: subprocess.Popen[str]) -> None:
+    if sys.platform == "win32":
+        process.send_signal(signal.CTRL_BREAK_EVENT)
+    else:
+        os.killpg(process.pid, signal.SIGINT)
+
+
+def is_up(port: int, path: str = "/health") -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}{path}").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_interrupt_when_idle() -> None:
+    """R46."""
+    port = free_port()
+    with command("--port", str(port)) as process:
+        wait_until(lambda: is_up(port))
+        started = time.perf_counter()
+        interrupt(process)
+        _, errors = process.communicate(timeout=15)
+        assert time.perf_counter() - started < 5
+    assert process.returncode == 0
+    assert "Traceback" not in errors
+    assert not is_up(port)
+
+
+def test_interrupt_while_loading() -> None:
+    port = free_port()
+    with command("--port", str(port)) as process:
+        wait_until(lambda: is_up(port, "/version"))
+        interrupt(process)
+        _, errors = process.communicate(timeout=15)
+    assert process.returncode == 0
+    assert "Traceback" not in errors
+
+
+def test_interrupt_when_busy_ends_with_an_error_event() -> None:
+    port = free_port()
+    with command("--port", str(port), "--step-s", "0.01") as process:
+        wait_until(lambda: is_up(port))
+        with httpx.stream("POST", f"http://127.0.0.1:{port}/v1/completions", json=LONG, timeout=20) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            started = time.perf_counter()
+            interrupt(process)
+            assert "shutting_down" in [line for line in lines if line][-1]
+        _, errors = process.communicate(timeout=15)
+        assert time.perf_counter() - started < 15
+    assert process.returncode == 0
+    assert "Traceback" not in errors
+
+
+def test_second_interrupt_ends_at_once() -> None:
+    port = free_port()
+    with command("--port", str(port), "--step-s", "0.01") as process:
+        wait_until(lambda: is_up(port))
+        with httpx.stream("POST", f"http://127.0.0.1:{port}/v1/completions", json=LONG, timeout=20) as answer:
+            next(answer.iter_lines())
+            interrupt(process)
+            wait_until(lambda: not is_up(port, "/version"), 5)
+            started = time.perf_counter()
+            interrupt(process)
+            assert process.wait(10) == EXIT_INTERRUPTED
+            assert time.perf_counter() - started < 2
+
+
+def test_taken_port_is_told_before_anything_loads() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with command("--port", str(port)) as process:
+            _, errors = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert (
+        errors.strip()
+        == f"error: Port {port} on 127.0.0.1 is in use by another program. Stop it, or choose another port."
+    )
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.2", "some-box"])
+def test_other_machines_need_a_key(host: str) -> None:
+    app = create_app(EngineProcess("never:started", {}), served_model_names=["m"])
+    with pytest.raises(ExposedWithoutKey, match="--api-key"):
+        serve(app, host, 0)
+
+
+def test_key_or_flag_opens_the_server() -> None:
+    port = free_port()
+    for arguments in (["--api-key", "k"], ["--no-auth"]):
+        with command("--host", "0.0.0.0", "--port", str(port), *arguments) as process:
+            wait_until(lambda: is_up(port))
+            interrupt(process)
+            assert process.wait(15) == 0
+
+
+def test_engine_that_cannot_load_gives_an_exit_code() -> None:
+    app = create_app(
+        EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {"load_error": "no weights"}),
+        served_model_names=["m"],
+        access=Access(),
+    )
+    bound: list[str] = []
+    assert serve(app, "127.0.0.1", 0, on_bound=bound.append) == 1
+    assert bound[0].startswith("http://127.0.0.1:")
