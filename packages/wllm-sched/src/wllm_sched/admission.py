@@ -30,16 +30,15 @@ class Admission:
         """
         request = sample.request
         room = self.pool.num_free - num_running
+        if room < 1:  # even with everything cached, the block of the last token is a new one
+            return False
         if request.prompt_table is not None and sample in request.held and sample.scores is None:
-            admitted = room >= 1
-            if admitted:
-                self._take_over_prompt(sample, copies)
-        else:
-            admitted = self._take_cached(sample, room)
-        if admitted:
-            assert sample.computed < len(sample.token_ids), "I5: an admission with nothing to compute"
-            request.admitted = True
-        return admitted
+            self._take_over_prompt(sample, copies)
+        elif not self._take_cached(sample, room):
+            return False
+        assert sample.computed < len(sample.token_ids), "I5: an admission with nothing to compute"
+        request.admitted = True
+        return True
 
     def _take_over_prompt(self, sample: Sample, copies: list[BlockCopy]) -> None:
         # The sibling recomputes the prompt's last token, for its logits. It writes that token's KV, so the block around
@@ -56,11 +55,7 @@ class Admission:
     def _take_cached(self, sample: Sample, room: int) -> bool:
         table, token_ids = sample.table, sample.token_ids
         num_blocks = -(-len(token_ids) // self.pool.block_size)
-        if not self.enable_prefix_caching:
-            if num_blocks > room:
-                return False
-            sample.computed = 0
-        else:
+        if self.enable_prefix_caching:
             request = sample.request
             # Every prompt position's logits are wanted: no cached block can stand in for computing them.
             limit = None if sample.scores is None else 0
@@ -73,5 +68,7 @@ class Admission:
                 self.num_hit_tokens += sample.computed
             if not request.admitted:
                 request.num_cached_tokens = sample.computed
+        elif num_blocks > room:
+            return False
         table.grow(len(token_ids))
         return True

@@ -15,6 +15,7 @@ from wllm_sched.errors import InvalidParameter
 
 
 def integer(name: str, value: object, low: int | None = None, high: int | None = None) -> int:
+    """An integer from `low` to `high`; a bool is none."""
     if isinstance(value, bool):
         raise _wrong(name, value, "an integer")
     try:
@@ -27,6 +28,7 @@ def integer(name: str, value: object, low: int | None = None, high: int | None =
 
 
 def number(name: str, value: object, low: float | None = None, high: float | None = None) -> float:
+    """A finite number from `low` to `high`; a bool is none."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise _wrong(name, value, "a number")
     result = float(value)
@@ -38,18 +40,21 @@ def number(name: str, value: object, low: float | None = None, high: float | Non
 
 
 def boolean(name: str, value: object) -> bool:
+    """True or False, nothing that merely looks like it."""
     if not isinstance(value, bool):
         raise _wrong(name, value, "true or false")
     return value
 
 
 def text(name: str, value: object) -> str:
+    """A string."""
     if not isinstance(value, str):
         raise _wrong(name, value, "a string")
     return value
 
 
 def texts(name: str, value: object) -> tuple[str, ...]:
+    """Non-empty strings."""
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise _wrong(name, value, "a list of strings")
     for entry in value:
@@ -61,12 +66,14 @@ def texts(name: str, value: object) -> tuple[str, ...]:
 
 
 def token_ids(name: str, value: object) -> tuple[int, ...]:
+    """Integers from 0; the vocabulary is checked where it is known."""
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise _wrong(name, value, "a list of token ids")
     return tuple(integer(name, entry, 0) for entry in value)
 
 
 def token_id_lists(name: str, value: object) -> tuple[tuple[int, ...], ...]:
+    """Non-empty lists of token ids."""
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise _wrong(name, value, "a list of lists of token ids")
     lists = tuple(token_ids(name, entry) for entry in value)
@@ -78,6 +85,7 @@ def token_id_lists(name: str, value: object) -> tuple[tuple[int, ...], ...]:
 
 
 def biases(name: str, value: object, limit: float) -> dict[int, float]:
+    """Numbers of at most `limit` in size, by token id."""
     if not isinstance(value, Mapping):
         raise _wrong(name, value, "a mapping from token id to number")
     return {integer(name, token_id, 0): number(name, bias, -limit, limit) for token_id, bias in value.items()}

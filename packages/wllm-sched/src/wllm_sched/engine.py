@@ -2,7 +2,8 @@
 
 Owns the steps in flight: it plans and launches the next before it waits for the oldest, so that the device has work
 while the host thinks. Rare events (preemption, cache reset) wait until nothing is in flight. Never polls, starts no
-thread, knows no text. An error of the runner itself goes through to the caller: the loop is then dead.
+thread, knows no text. An error of the runner itself goes through to the caller; from then on, and after `close`,
+`submit` and `step` raise `EngineClosed`.
 """
 
 from __future__ import annotations
@@ -31,9 +32,8 @@ class EngineLoop:
         self._failed = False
 
     def submit(self, request: Submit) -> None:
-        """Queue a request; raises `RequestRefused` for one that can never run, `EngineClosed` after `close`."""
-        if self._closed:
-            raise EngineClosed(f"Request {request.request_id} came after the engine was closed. Start a new engine.")
+        """Queue a request; raises `RequestRefused` for one that can never run."""
+        self._refuse_if_over()
         self.scheduler.submit(request)
 
     def abort(self, abort: Abort) -> None:
@@ -46,6 +46,9 @@ class EngineLoop:
 
     def step(self) -> list[TokenEvent]:
         """Plan and launch one step, commit the oldest when the pipeline is full; the events of what was committed."""
+        self._refuse_if_over()
+        if len(self._in_flight) >= self.depth:  # a wait was interrupted
+            self._commit_oldest()
         plan = self.scheduler.plan()
         if plan is not None:
             self._launch(plan)
@@ -72,6 +75,11 @@ class EngineLoop:
         self._closed = True
         if not self._failed:
             self.drain()
+
+    def _refuse_if_over(self) -> None:
+        if self._closed or self._failed:
+            reason = "was closed" if self._closed else "failed in an earlier step"
+            raise EngineClosed(f"The engine {reason} and takes no more work. Start a new engine.")
 
     def _launch(self, plan: StepPlan) -> None:
         assert len(self._in_flight) < self.depth, f"I8: {len(self._in_flight)} steps in flight already"

@@ -3,7 +3,7 @@
 SchedError
 ├── InvalidParameter (ValueError)    a sampling parameter is out of range
 ├── RequestRefused (ValueError)      a request that can never run
-└── EngineClosed                     a request after `close`
+└── EngineClosed                     work for an engine that is closed or dead
 """
 
 from __future__ import annotations
@@ -34,4 +34,4 @@ class RequestRefused(SchedError, ValueError):
 
 
 class EngineClosed(SchedError):
-    """The engine takes no more requests."""
+    """The engine was closed, or its runner failed: it takes no more work."""

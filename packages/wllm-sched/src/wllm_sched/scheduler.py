@@ -247,7 +247,7 @@ class Scheduler:
         return admitted
 
     def _make_room(self) -> bool:
-        """Whether every decoding sample can have its next block; preempts for it unless something is in flight."""
+        # True when every decoding sample can have its next block; False when steps must be committed before preempting.
         while True:
             needed = sum(sample.computed == sample.table.num_tokens for sample in self._running.decoding.values())
             if needed <= self.pool.num_free:
@@ -309,7 +309,6 @@ class Scheduler:
         return tuple(scores)
 
     def _end(self, sample: Sample, reason: FinishReason, error: str | None = None) -> None:
-        """End a sample without a new token."""
         event = TokenEvent(sample.request.request_id, sample.index, finish_reason=reason, error=error)
         event.num_cached_tokens = sample.request.num_cached_tokens
         if reason == "length":
@@ -324,7 +323,6 @@ class Scheduler:
                 self._end(sample, "error", error)
 
     def _retire(self, sample: Sample) -> None:
-        """I13: the sample's final event is out; give back what it holds."""
         request = sample.request
         assert not sample.finished, "I13: a second final event"
         sample.finished = True
