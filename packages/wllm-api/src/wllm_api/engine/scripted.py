@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,7 +82,7 @@ class ScriptedEngine:
         self._waiting: deque[_Sample] = deque()
         self._running: list[_Sample] = []
         self._aborted: list[_Sample] = []
-        self._seen_prefixes: set[tuple[int, ...]] = set()
+        self._seen_prefixes: set[int] = set()
         self._unseeded = random.Random()
         self._counters = dict.fromkeys(
             (
@@ -116,7 +116,7 @@ class ScriptedEngine:
                 f"Token id {unknown[0]} is not in the vocabulary of {VOCAB_SIZE}. Send ids below that.",
                 parameter="prompt",
             )
-        cached = self._cached(tuple(prompt))
+        cached = self._cached(prompt)
         for index in range(params.n):
             base = self._unseeded.getrandbits(63) if params.seed is None else params.seed
             sample = _Sample(request, index, base * 1_000_003 + index, [], cached)
@@ -168,11 +168,13 @@ class ScriptedEngine:
     def close(self) -> None:
         """Nothing to release."""
 
-    def _cached(self, prompt: tuple[int, ...]) -> int:
+    def _cached(self, prompt: Sequence[int]) -> int:
         # Whole blocks of the prompt that an earlier prompt began with; at least one token is always computed.
-        prefixes = [prompt[:end] for end in range(BLOCK_SIZE, len(prompt) + 1, BLOCK_SIZE)]
-        hits = sum(prefix in self._seen_prefixes for prefix in prefixes if len(prefix) < len(prompt))
-        self._seen_prefixes.update(prefixes)
+        hits, chain = 0, 0
+        for end in range(BLOCK_SIZE, len(prompt) + 1, BLOCK_SIZE):
+            chain = hash((chain, *prompt[end - BLOCK_SIZE : end]))
+            hits += chain in self._seen_prefixes and end < len(prompt)
+            self._seen_prefixes.add(chain)
         self._counters["prefix_cache_queries_total"] += len(prompt)
         self._counters["prefix_cache_hits_total"] += hits * BLOCK_SIZE
         return hits * BLOCK_SIZE

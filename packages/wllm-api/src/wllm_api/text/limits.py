@@ -17,7 +17,7 @@ MAX_SOURCE = 1_000_000  # characters of a template
 MAX_ITERATIONS = 1_000_000  # loop bodies, macro calls, function calls, filters, lists made
 MAX_SECONDS = 5.0
 MAX_SIZE = 16_000_000  # characters of the prompt; elements and characters of any one value on the way
-MAX_WORK = 1_000_000_000  # sizes of all values made on the way, added up
+MAX_WORK = 400_000_000  # sizes of all values made on the way, added up
 MAX_ARGUMENT = 1_000_000  # an integer handed to a function or filter
 MAX_INTEGER_BITS = 4096
 
