@@ -170,8 +170,10 @@ def pieces() -> dict[str, Any]:
     trained.train_from_iterator(corpus, trainer)
     learned = sorted(trained.get_vocab(), key=trained.get_vocab().__getitem__)
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *learned]
-    # SentencePiece puts single characters last, with the lowest scores.
-    scores = [0.0] * 259 + [-1e6 if len(token) == 1 else -float(rank) for rank, token in enumerate(learned)]
+    # SentencePiece puts single characters last, with the lowest scores. The others are shuffled, so that a pair's order
+    # follows from its score and from nothing else.
+    ranks = random.Random(0).sample(range(len(learned)), len(learned))
+    scores = [0.0] * 259 + [-1e6 if len(token) == 1 else -float(rank) for rank, token in zip(ranks, learned)]
     return {
         "tokenizer.ggml.model": "llama",
         "tokenizer.ggml.tokens": tokens,

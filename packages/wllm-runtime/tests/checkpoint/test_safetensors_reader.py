@@ -105,11 +105,13 @@ def test_index_cannot_point_outside(sharded: Path, file: object) -> None:
         SafetensorsReader(sharded)
 
 
-def test_a_tensor_stored_twice_is_read_from_where_the_index_says(sharded: Path) -> None:
-    first = sharded / "model-00001-of-00002.safetensors"
-    tensors = load_file(first)
-    save_file({**tensors, "model.norm.weight": torch.zeros(4)}, first)
-    assert torch.equal(SafetensorsReader(sharded).read("model.norm.weight"), TENSORS["model.norm.weight"])
+@pytest.mark.parametrize(("part", "name"), [(1, "model.norm.weight"), (2, "model.embed_tokens.weight")])
+def test_a_tensor_stored_twice_is_read_from_where_the_index_says(part: int, name: str, sharded: Path) -> None:
+    other = sharded / f"model-0000{part}-of-00002.safetensors"
+    tensors = load_file(other)
+    assert name not in tensors
+    save_file({**tensors, name: torch.zeros(4)}, other)
+    assert torch.equal(SafetensorsReader(sharded).read(name), TENSORS[name])
 
 
 def test_numbered_shards_without_an_index(sharded: Path) -> None:
