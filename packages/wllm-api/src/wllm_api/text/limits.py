@@ -17,7 +17,7 @@ MAX_SOURCE = 1_000_000  # characters of a template
 MAX_ITERATIONS = 1_000_000  # loop bodies, macro calls, function calls, filters, lists made
 MAX_SECONDS = 5.0
 MAX_SIZE = 16_000_000  # characters of the prompt; elements and characters of any one value on the way
-MAX_WORK = 400_000_000  # sizes of all values made on the way, added up
+MAX_WORK = 1_000_000_000  # sizes of all values made on the way, added up
 MAX_ARGUMENT = 1_000_000  # an integer handed to a function or filter
 MAX_INTEGER_BITS = 4096
 
@@ -56,6 +56,17 @@ class Meter:
         self._work += weight
         if self._work > MAX_WORK:
             raise LimitError(f"it makes values of more than {MAX_WORK:,} characters in all")
+
+    def drawn(self, values: Iterable[object]) -> list[object]:
+        """The items of an iterator, which would have no size before."""
+        items: list[object] = []
+        weight = 0
+        for item in values:
+            self.tick()
+            weight += 1 + self._weigh(item)
+            check_size(weight)
+            items.append(item)
+        return items
 
     def _weigh(self, value: object) -> int:
         if isinstance(value, str):

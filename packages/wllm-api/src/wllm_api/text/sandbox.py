@@ -174,6 +174,9 @@ def _counted_filter(name: str, function: Callable[..., Any]) -> Callable[..., An
     def counted(*args: Any, **kwargs: Any) -> Any:
         value, arguments = args[skipped - 1], (*args[skipped:], *kwargs.values())
         check_arguments(arguments)
+        if not hasattr(value, "__len__") and hasattr(value, "__iter__"):
+            value = active_meter.get().drawn(value)
+            args = (*args[: skipped - 1], value, *args[skipped:])
         if name == "replace":
             check_method(str(value), "replace", tuple(map(str, arguments)))
         elif name == "format":
@@ -181,9 +184,7 @@ def _counted_filter(name: str, function: Callable[..., Any]) -> Callable[..., An
         elif name == "indent":
             check_size(str(value).count("\n") * max((_length(argument) for argument in arguments), default=4))
         elif name == "join":
-            value = list(value)
             check_size(len(value) * max((_length(argument) for argument in arguments), default=0))
-            args = (*args[: skipped - 1], value, *args[skipped:])
         elif name == "sum" and any(isinstance(argument, (list, tuple)) for argument in arguments):
             raise LimitError("it adds up lists, which has no limit")
         result = function(*args, **kwargs)
@@ -234,7 +235,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         check_arguments((*args, *kwargs.values()))
         if isinstance(owner, str):
             if method == "join" and args:
-                args = (list(args[0]), *args[1:])
+                args = (active_meter.get().drawn(args[0]), *args[1:])
                 check_size(len(owner) * len(args[0]))
             check_method(owner, method, args)
         result = super().call(context, function, *args, **kwargs)
