@@ -6,7 +6,7 @@ far as no model is needed; `engine.py` resolves the rest and gives the reason fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from wllm_runtime.errors import ConfigError
@@ -56,6 +56,8 @@ class EngineConfig:
                 raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}")
         if not 0.0 < self.gpu_memory_utilization <= 1.0:
             raise ConfigError(f"gpu_memory_utilization must lie in (0, 1], got {self.gpu_memory_utilization!r}")
+        if not self.max_stall_ms > 0:
+            raise ConfigError(f"max_stall_ms must be more than 0, got {self.max_stall_ms!r}")
         if self.quantization is not None:
             raise ConfigError(
                 f"quantization={self.quantization!r} is not supported yet; leave it out "
@@ -70,8 +72,3 @@ class EngineConfig:
         value = getattr(self, name)
         if value not in choices:
             raise ConfigError(f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}")
-
-    @classmethod
-    def setting_names(cls) -> tuple[str, ...]:
-        """Names of all settings, in order."""
-        return tuple(f.name for f in fields(cls))

@@ -1,13 +1,21 @@
-"""The reference that tests and benchmarks compare the engine with: transformers' own model on the same weights.
+"""What tests and benchmarks of the runtime share: the reference, a tiny model, and a request run to its end.
 
 Nothing in the engine imports this module.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
 import transformers
 
 from wllm_runtime.checkpoint import open_checkpoint
+from wllm_sched import Engine, SamplingParams, Submit, TokenEvent
+
+TINY_VOCAB_SIZE = 96
 
 
 def transformers_model(model: str) -> transformers.PreTrainedModel:
@@ -19,9 +27,45 @@ def transformers_model(model: str) -> transformers.PreTrainedModel:
         state = {name: reader.read(name).float() for name in reader.names()}
     finally:
         reader.close()
-    reference = transformers.AutoModelForCausalLM.from_config(checkpoint.config, dtype="float32")
+    reference = transformers.AutoModelForCausalLM.from_config(checkpoint.config, dtype=torch.float32)
     missing, unexpected = reference.load_state_dict(state, strict=False)
     # A tied head is the embedding under another name; nothing else may be missing.
     assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
     reference.tie_weights()
     return reference.eval()
+
+
+def save_tiny_llama(folder: Path, **options: Any) -> transformers.PreTrainedModel:
+    """Save a two-layer random Llama with `options` in its config to `folder`, without a tokenizer, and return it."""
+    shape: dict[str, Any] = {
+        "vocab_size": TINY_VOCAB_SIZE,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 128,
+        # Wide enough that scores differ: with the usual 0.02 a random model's logits all but coincide.
+        "initializer_range": 0.3,
+        "eos_token_id": 2,
+        "bos_token_id": 1,
+    }
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(**(shape | options))
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    model.save_pretrained(folder)
+    return model
+
+
+def generate(engine: Engine, prompt: Sequence[int], **params: Any) -> list[TokenEvent]:
+    """The events of one request with these sampling parameters, run to its end."""
+    engine.submit(Submit(0, list(prompt), SamplingParams(**params)))
+    events = []
+    while engine.has_work():
+        events += engine.step()
+    return events
+
+
+def tokens_of(events: Sequence[TokenEvent], index: int = 0) -> list[int]:
+    """The tokens of one sample."""
+    return [token for event in events if event.index == index for token in event.token_ids]

@@ -1,0 +1,61 @@
+"""The engine as a whole: what it loads, and that its steps overlap."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from wllm_runtime import EngineConfig
+from wllm_runtime.engine import create_engine
+from wllm_runtime.testing import generate, save_tiny_llama, tokens_of
+
+NO_MODEL_CLASS = """
+import sys
+from wllm_runtime import EngineConfig
+assert "torch" not in sys.modules, "importing the package loads torch"
+from wllm_runtime.engine import create_engine
+from wllm_sched import SamplingParams, Submit
+engine = create_engine(EngineConfig(model=sys.argv[1], skip_tokenizer_init=True))
+engine.submit(Submit(0, [5, 6, 7], SamplingParams(max_tokens=3, ignore_eos=True)))
+while engine.has_work():
+    engine.step()
+assert engine.stats().generation_tokens_total == 3
+loaded = [name for name in sys.modules if name.startswith("transformers.") and ".modeling_" in name]
+print("modelling modules:", loaded)
+"""
+
+
+def test_no_transformers_model_class_runs(tmp_path: Path) -> None:
+    save_tiny_llama(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", NO_MODEL_CLASS, str(tmp_path)], capture_output=True, text=True, encoding="utf-8"
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("modelling modules:")]
+    assert not [name for name in ("llama", "mistral", "qwen2", "qwen3") if f".{name}." in line], line
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_depth_is_reached_and_changes_nothing(tmp_path: Path, depth: int) -> None:
+    save_tiny_llama(tmp_path)
+    engine = create_engine(EngineConfig(model=str(tmp_path), skip_tokenizer_init=True, pipeline_depth=depth))
+    tokens = tokens_of(generate(engine, [5, 6, 7], temperature=0, max_tokens=20, ignore_eos=True))
+    assert engine.stats().max_in_flight_seen == depth
+    one = create_engine(EngineConfig(model=str(tmp_path), skip_tokenizer_init=True, pipeline_depth=1))
+    assert tokens == tokens_of(generate(one, [5, 6, 7], temperature=0, max_tokens=20, ignore_eos=True))
+    engine.close()
+    one.close()
+
+
+def test_samples_of_one_prompt_share_its_blocks(tmp_path: Path) -> None:
+    save_tiny_llama(tmp_path)
+    engine = create_engine(EngineConfig(model=str(tmp_path), skip_tokenizer_init=True, num_kv_blocks=12, block_size=8))
+    prompt = list(range(3, 67))  # 8 blocks: four samples would need 32 of 12 if they did not share
+    events = generate(engine, prompt, temperature=0, max_tokens=4, ignore_eos=True, n=4)
+    samples = [tokens_of(events, index) for index in range(4)]
+    assert samples[0] == samples[1] == samples[2] == samples[3]
+    assert len(samples[0]) == 4
+    assert engine.stats().preemptions_total == 0

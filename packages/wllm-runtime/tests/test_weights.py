@@ -1,0 +1,73 @@
+"""Every tensor of a checkpoint goes to its place, and a checkpoint that does not fit is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from wllm_runtime import EngineConfig, WeightsError
+from wllm_runtime.engine import ModelEngine, create_engine
+from wllm_runtime.testing import generate, save_tiny_llama, tokens_of
+
+
+def engine_of(folder: Path, **settings: object) -> ModelEngine:
+    return create_engine(EngineConfig(model=str(folder), skip_tokenizer_init=True, **settings))  # type: ignore[arg-type]
+
+
+def change(folder: Path, add: dict[str, torch.Tensor], remove: tuple[str, ...] = ()) -> None:
+    tensors = load_file(folder / "model.safetensors") | add
+    save_file({name: tensors[name] for name in tensors if name not in remove}, folder / "model.safetensors")
+
+
+def test_tied_model_that_stores_its_head_answers_like_the_original(tmp_path: Path) -> None:
+    model = save_tiny_llama(tmp_path, tie_word_embeddings=True)
+    original = tokens_of(generate(engine_of(tmp_path), [5, 6, 7], temperature=0, max_tokens=12))
+    change(tmp_path, {"lm_head.weight": model.get_input_embeddings().weight.detach().clone()})
+    assert tokens_of(generate(engine_of(tmp_path), [5, 6, 7], temperature=0, max_tokens=12)) == original
+
+
+def test_untied_model_without_a_head_is_refused(tmp_path: Path) -> None:
+    save_tiny_llama(tmp_path, tie_word_embeddings=False)
+    change(tmp_path, {}, remove=("lm_head.weight",))
+    with pytest.raises(WeightsError, match=r"lacks 1 tensors: lm_head\.weight.*tie_word_embeddings"):
+        engine_of(tmp_path)
+
+
+def test_missing_layer_tensor_is_named(tmp_path: Path) -> None:
+    save_tiny_llama(tmp_path)
+    change(tmp_path, {}, remove=("model.layers.1.mlp.up_proj.weight",))
+    with pytest.raises(WeightsError, match=r"model\.layers\.1\.mlp\.up_proj\.weight"):
+        engine_of(tmp_path)
+
+
+def test_tensor_that_the_config_does_not_know_is_named(tmp_path: Path) -> None:
+    save_tiny_llama(tmp_path)
+    change(tmp_path, {"model.layers.0.self_attn.q_proj.bias": torch.zeros(32)})
+    with pytest.raises(WeightsError, match=r"q_proj\.bias"):
+        engine_of(tmp_path)
+
+
+def test_wrong_shape_is_told_with_both_shapes(tmp_path: Path) -> None:
+    save_tiny_llama(tmp_path)
+    change(tmp_path, {"model.norm.weight": torch.ones(31)})
+    with pytest.raises(WeightsError, match=r"\(31,\).*\(32,\)"):
+        engine_of(tmp_path)
+
+
+def test_computed_frequencies_in_old_files_are_passed_over(tmp_path: Path) -> None:
+    save_tiny_llama(tmp_path)
+    change(tmp_path, {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)})
+    engine_of(tmp_path)
+
+
+def test_dummy_weights_need_no_file_and_follow_the_seed(tmp_path: Path) -> None:
+    save_tiny_llama(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    first, same, other = (
+        tokens_of(generate(engine_of(tmp_path, load_format="dummy", seed=seed), [5], temperature=0, max_tokens=8))
+        for seed in (1, 1, 2)
+    )
+    assert first == same != other
