@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import logging
 import multiprocessing
 import pickle
 import queue
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 
@@ -25,17 +27,31 @@ logger = logging.getLogger(__name__)
 _EXIT_GRACE_S = 5.0  # from the end of the pipe to the end of the process
 
 
-@contextlib.contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    # A child inherits this on Linux, so that a Ctrl+C before its first line of Python does not end it either.
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signal handlers belong to the main thread
-        return
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)
+if sys.platform == "win32":
+
+    @contextlib.contextmanager
+    def _interrupts_ignored() -> Iterator[None]:
+        # A child inherits this, so that a Ctrl+C before its first line of Python does not end it.
+        set_handler = ctypes.WinDLL("kernel32").SetConsoleCtrlHandler
+        set_handler(None, True)
+        try:
+            yield
+        finally:
+            set_handler(None, False)
+
+else:
+
+    @contextlib.contextmanager
+    def _interrupts_ignored() -> Iterator[None]:
+        # The same here; but signal handlers belong to the main thread.
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)
 
 
 class SpawnedEngine:
