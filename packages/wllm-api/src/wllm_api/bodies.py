@@ -13,7 +13,9 @@ from typing import TypeVar
 
 from fastapi import Request
 from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
 
+from wllm_api.disconnect import ClientGone
 from wllm_api.http_errors import BodyTooLarge, InvalidRequest
 from wllm_api.schemas.base import Body
 
@@ -22,6 +24,7 @@ logger = logging.getLogger(__name__)
 AnyBody = TypeVar("AnyBody", bound=Body)
 
 MAX_IGNORED_SHOWN = 20
+MAX_IGNORED_LOGGED = 1000
 
 
 def body_of(schema: type[AnyBody]) -> Callable[[Request], Awaitable[AnyBody]]:
@@ -78,10 +81,13 @@ async def _read_bytes(request: Request) -> bytes:
     if declared.isdecimal() and int(declared) > limit:
         raise _too_large(int(declared), limit)
     body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > limit:
-            raise _too_large(len(body), limit)
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > limit:
+                raise _too_large(len(body), limit)
+    except ClientDisconnect:
+        raise ClientGone from None
     return bytes(body)
 
 
@@ -99,13 +105,15 @@ def _json_name(data: object) -> str:
 
 
 def _tell_once(request: Request, ignored: list[str]) -> None:
-    names = [name if name.isascii() and name.isprintable() else ascii(name) for name in ignored[:MAX_IGNORED_SHOWN]]
-    request.scope["state"]["ignored_fields"] = ", ".join(name[:64] for name in names)
+    # Names come from outside: they go into a header and a log, both short and plain.
+    names = [ascii(name[:64])[1:-1] for name in ignored[:MAX_IGNORED_SHOWN]]
+    more = len(ignored) - len(names)
+    request.scope["state"]["ignored_fields"] = ", ".join([*names, *([f"and {more} more"] if more else [])])
     seen: set[str] = request.app.state.serving.ignored_seen
     for name in names:
-        if name not in seen and len(seen) < 1000:
+        if name not in seen and len(seen) < MAX_IGNORED_LOGGED:
             seen.add(name)
-            logger.warning("request field %r is unknown and ignored (said once)", name[:64])
+            logger.warning("request field '%s' is unknown and ignored (said once)", name)
 
 
 def _first_problem(error: ValidationError) -> InvalidRequest:

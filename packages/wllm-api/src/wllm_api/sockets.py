@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from wllm_api.http_errors import PortUnavailable
 
+BACKLOG = 2048
 LOOPBACKS = ("127.0.0.1", "::1")
 WSAEACCES = 10013
 WSAEADDRINUSE = 10048
@@ -26,11 +27,13 @@ def is_loopback(host: str) -> bool:
 
 
 def bind_sockets(host: str, port: int) -> list[socket.socket]:
-    """Bound sockets for `host`; for 127.0.0.1 and localhost both loopbacks, for port 0 a free port.
+    """Listening sockets for `host`; for 127.0.0.1 and localhost both loopbacks, for port 0 a free port.
 
     Clients on Windows try ::1 first and lose two seconds a connection if nobody listens there. A machine without
     IPv6 is no error. Raises `PortUnavailable`.
     """
+    if not 0 <= port <= 65_535:
+        raise PortUnavailable(f"There is no port {port}. Choose one from 1 to 65535, or 0 for any that is free.")
     if host not in ("127.0.0.1", "localhost"):
         return [_bind(family, address, port) for family, address in _addresses(host, port)]
     first = _bind(socket.AF_INET, LOOPBACKS[0], port)
@@ -79,6 +82,8 @@ def _bind(family: socket.AddressFamily, address: str, port: int) -> socket.socke
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind((address, port))
+        # Linux lets two sockets bind one port until one of them listens. Clients wait here until the server accepts.
+        sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
         raise _explained(error, address, port) from error

@@ -28,7 +28,8 @@ def running_server(app: FastAPI, *, ready: bool = True, timeout_s: float = 60.0)
     thread = threading.Thread(target=server.run_until_end, args=(sockets,), name="wllm-test-server")
     thread.start()
     try:
-        wait_until(lambda: server.started and (serving.ready or not ready), timeout_s)
+        wait_until(lambda: not thread.is_alive() or (server.started and (serving.ready or not ready)), timeout_s)
+        assert thread.is_alive(), f"the server ended while it started: {serving.fatal}"
         yield f"http://127.0.0.1:{port}"
     finally:
         server.should_exit = True

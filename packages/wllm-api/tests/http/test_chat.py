@@ -293,10 +293,11 @@ def test_model_name_is_kept(client: httpx.Client) -> None:
 
 
 def test_ignored_fields_are_named(client: httpx.Client) -> None:
-    body = {"messages": USER, "max_tokens": 1, "zz_top": 1, "user": "me", "größe": 2}
+    body: dict[str, Any] = {"max_tokens": 1, "zz_top": 1, "user": "me", "größe": 2}
+    body["messages"] = [{**USER[0], "prefix": True, "annotations": [], "audio": None}]
     for stream in (False, True):
         answer = client.post("/v1/chat/completions", json={**body, "stream": stream})
-        assert answer.headers["x-wllm-ignored"] == "zz_top, 'gr\\xf6\\xdfe'"
+        assert answer.headers["x-wllm-ignored"] == "zz_top, gr\\xf6\\xdfe, messages.prefix"
 
 
 @pytest.mark.parametrize("fields", [

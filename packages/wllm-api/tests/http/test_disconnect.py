@@ -160,12 +160,13 @@ def test_reader_that_never_reads_is_dropped(start_server: Any) -> None:
         wait_until(lambda: idle(client), 5)
 
 
-def test_body_that_is_never_finished(client: httpx.Client) -> None:
+def test_body_that_is_never_finished(client: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
     sock = socket.create_connection(("127.0.0.1", client.base_url.port or 0))
     sock.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
     time.sleep(0.05)
     sock.close()
     assert client.get("/health").status_code == 200
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_concurrent_streams_do_not_mix(client: httpx.Client) -> None:

@@ -43,6 +43,10 @@ def test_no_field_has_two_fates(schema: type[Body], minimal: dict[str, object]) 
     assert not schema.no_effect & schema.unsupported.keys()
 
 
+def test_many_unknown_fields() -> None:
+    assert len(ChatRequest.ignored({"messages": USER, **{f"f{number}": 1 for number in range(500)}})) == 500
+
+
 def test_unknown_fields_are_named() -> None:
     assert ChatRequest.ignored({"messages": [], "zzz": 1, "user": "me"}) == ["zzz"]
 

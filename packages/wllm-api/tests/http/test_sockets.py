@@ -78,6 +78,22 @@ def test_reserved_range_of_windows(monkeypatch: pytest.MonkeyPatch) -> None:
         bind_sockets("127.0.0.1", 50000)
 
 
+@pytest.mark.parametrize("port", [-1, 65_536, 10**9])
+def test_no_such_port(port: int) -> None:
+    with pytest.raises(PortUnavailable, match=str(port)):
+        bind_sockets("127.0.0.1", port)
+
+
+def test_second_server_on_a_port_that_is_not_served_yet() -> None:
+    first = bind_sockets("127.0.0.1", 0)
+    try:
+        with pytest.raises(PortUnavailable, match="in use"):
+            bind_sockets("127.0.0.1", first[0].getsockname()[1])
+    finally:
+        for sock in first:
+            sock.close()
+
+
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "203.0.113.7"])
 def test_foreign_address(host: str) -> None:
     with pytest.raises(PortUnavailable, match="Cannot listen on"):

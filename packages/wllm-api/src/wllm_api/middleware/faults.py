@@ -34,6 +34,7 @@ class Faults:
         try:
             await self.app(scope, receive, watched)
         except HttpError as refusal:
+            assert not started, "a refusal comes before the answer"
             await JSONResponse(refusal.body(), refusal.status, refusal.headers)(scope, receive, send)
         except Exception as error:
             if scope["type"] != "http" or started:

@@ -101,6 +101,19 @@ class ChatRequest(SamplingFields):
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
 
     @classmethod
+    def ignored(cls, data: Mapping[str, object]) -> list[str]:
+        """Also names inside the messages, as "messages.NAME"."""
+        messages = data.get("messages")
+        inside = {
+            f"messages.{name}"
+            for message in (messages if isinstance(messages, list) else [])
+            if isinstance(message, dict)
+            for name, value in message.items()
+            if name not in ChatMessage.model_fields and value not in (None, [])
+        }
+        return [*super().ignored(data), *sorted(inside)]
+
+    @classmethod
     def refuse_unsupported(cls, data: Mapping[str, object]) -> None:
         """Also tools and response formats, whose harmless forms need more than a list."""
         super().refuse_unsupported(data)
