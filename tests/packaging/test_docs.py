@@ -25,8 +25,18 @@ def test_every_flag_is_in_the_configuration_page() -> None:
     assert documented == {flag for flag in offered if not flag.startswith("--no-enable")}
 
 
+def links(page: Path) -> list[str]:
+    """Targets of a page's links, without those in code and those inside the page."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return re.findall(r"\]\(([^)#\s]+)", text)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page: Path) -> None:
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    links = re.findall(r"\]\(([^)#\s]+)", text)
-    assert not [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert not [link for link in links(page) if "://" not in link and not (page.parent / link).exists()]
+
+
+def test_package_readmes_stand_alone() -> None:
+    """They are shown on pages of their own, where a relative link leads nowhere."""
+    pages = sorted(ROOT.glob("packages/*/README.md"))
+    assert not [(page.parent.name, link) for page in pages for link in links(page) if "://" not in link]
