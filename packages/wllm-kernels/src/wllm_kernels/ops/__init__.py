@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from wllm_kernels.ops.activation import Activation, act_mul
 from wllm_kernels.ops.attention import attention_plan, paged_attention
+from wllm_kernels.ops.linear import PackedLinear, linear, pack_linear
 from wllm_kernels.ops.logprobs import Logprobs, logprobs
 from wllm_kernels.ops.norm import rms_norm
 from wllm_kernels.ops.rope import rope_kv_write, rope_plan
@@ -15,13 +16,16 @@ __all__ = [
     "Draw",
     "LogitBias",
     "Logprobs",
+    "PackedLinear",
     "Penalties",
     "StepInputs",
     "act_mul",
     "advance_step",
     "attention_plan",
     "copy_blocks",
+    "linear",
     "logprobs",
+    "pack_linear",
     "paged_attention",
     "prepare_step",
     "rms_norm",
