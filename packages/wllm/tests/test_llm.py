@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy
 import pytest
 
 from wllm import LLM, SamplingParams
@@ -91,6 +92,14 @@ def test_a_bad_prompt_is_refused_with_the_numbers_and_the_engine_goes_on(
         llm.generate([[5, 6], prompt], GREEDY, use_tqdm=False)
     assert llm.stats().num_running == llm.stats().num_waiting == 0
     assert len(llm.generate([[5, 6]], GREEDY, use_tqdm=False)[0].outputs[0].token_ids) > 0
+
+
+def test_ids_of_an_array_library_are_taken_and_fractions_are_not(llm: LLM) -> None:
+    (plain,) = llm.generate([5, 6, 7], GREEDY, use_tqdm=False)
+    (array,) = llm.generate([numpy.array([5, 6, 7])], GREEDY, use_tqdm=False)
+    assert array.outputs[0].token_ids == plain.outputs[0].token_ids
+    with pytest.raises(TypeError, match="float"):
+        llm.generate([[5.5, 6.0]], GREEDY, use_tqdm=False)  # type: ignore[list-item]
 
 
 def test_the_same_prompt_again_is_cached(llm: LLM) -> None:

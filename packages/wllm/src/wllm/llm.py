@@ -7,6 +7,7 @@ that the server uses.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeAlias, cast
@@ -145,7 +146,7 @@ class LLM:
         ]
         return self.generate(prompts, sampling_params, use_tqdm)
 
-    def stream_chat(self, messages: Sequence[Message], sampling_params: SamplingParams | None = None) -> Iterator[str]:
+    def stream_chat(self, messages: Sequence[Message], sampling_params: SamplingParams | None = None) -> Generator[str, None, None]:
         """Answer one conversation piece by piece; ending the iteration early ends the answer. Raises as `chat` does."""
         self._check_open()
         prompt = self._render(messages, add_generation_prompt=True, continue_final_message=False, extra=None)
@@ -213,9 +214,9 @@ class LLM:
                 raise ValueError("a text prompt needs a tokenizer, and this model has none loaded; pass token ids")
             return prompt, self._tokenizer.encode(prompt)
         if not isinstance(prompt, Mapping):
-            return None, list(prompt)
+            return None, _plain_ids(prompt)
         if "prompt_token_ids" in prompt:
-            return prompt.get("prompt"), list(prompt["prompt_token_ids"])
+            return prompt.get("prompt"), _plain_ids(prompt["prompt_token_ids"])
         if "prompt" in prompt:
             return self._to_ids(prompt["prompt"])
         raise ValueError(f"a prompt dict needs 'prompt' or 'prompt_token_ids', got the keys {sorted(prompt)}")
@@ -255,6 +256,11 @@ class LLM:
             self._engine.abort(Abort(request_id))
         while self._engine.has_work():
             self._engine.step()
+
+
+def _plain_ids(token_ids: Sequence[int]) -> list[int]:
+    # Array libraries have integers of their own; what has no exact integer value is refused.
+    return [operator.index(token_id) for token_id in token_ids]
 
 
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
