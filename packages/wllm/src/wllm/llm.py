@@ -146,7 +146,9 @@ class LLM:
         ]
         return self.generate(prompts, sampling_params, use_tqdm)
 
-    def stream_chat(self, messages: Sequence[Message], sampling_params: SamplingParams | None = None) -> Generator[str, None, None]:
+    def stream_chat(
+        self, messages: Sequence[Message], sampling_params: SamplingParams | None = None
+    ) -> Generator[str, None, None]:
         """Answer one conversation piece by piece; ending the iteration early ends the answer. Raises as `chat` does."""
         self._check_open()
         prompt = self._render(messages, add_generation_prompt=True, continue_final_message=False, extra=None)

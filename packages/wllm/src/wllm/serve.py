@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wllm.console import say, settings_table
+from wllm.default_model import default_model
 from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
 from wllm_api.server import serve as serve_app
 from wllm_api.settings import Access
-from wllm_sched import ModelInfo
-
-from wllm.console import say, settings_table
-from wllm.default_model import default_model
 from wllm_runtime import EngineConfig
+from wllm_sched import ModelInfo
 
 FACTORY = "wllm.factory:create_engine"
 API_KEY_VARIABLE = "WLLM_API_KEY"
