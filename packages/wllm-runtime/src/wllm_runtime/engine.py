@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from wllm_cache import BlockPool
 from wllm_runtime.buffers import SlotTables, allocate_kv_cache
-from wllm_runtime.checkpoint import Checkpoint, open_checkpoint
+from wllm_runtime.checkpoint import Checkpoint, WeightReader, open_checkpoint
 from wllm_runtime.config import EngineConfig
 from wllm_runtime.memory import MIB, MemoryPlan, plan_memory
 from wllm_runtime.models import weights
@@ -114,15 +114,19 @@ def _build_model(
         torch.set_default_dtype(default_dtype)
     if checkpoint.weights is None:
         weights.fill_random(model, config.seed)
-        return model.eval()
-    reader = checkpoint.weights
+    else:
+        _load_weights(model, checkpoint.weights)
+    model.pack()
+    return model.eval()
+
+
+def _load_weights(model: Decoder, reader: WeightReader) -> None:
     try:
         # disable=None: a bar on a terminal, nothing in a log file.
         with tqdm(total=reader.num_bytes, unit="B", unit_scale=True, desc="loading weights", disable=None) as bar:
             weights.load(model, reader, bar.update)
     finally:
         reader.close()
-    return model.eval()
 
 
 def _build_runner(

@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
 from wllm_runtime import UnsupportedModel
 from wllm_runtime.models.rope import RopeConfig
 
@@ -81,6 +82,8 @@ def test_unknown_method_is_refused_by_name() -> None:
         RopeConfig.from_parameters({"rope_type": "longrope", "rope_theta": 1e4}, 8, 64)
 
 
-@pytest.mark.parametrize(("method", "context"), [("default", 512), ("linear", 1536), ("dynamic", 1024), ("llama3", 512)])
+@pytest.mark.parametrize(
+    ("method", "context"), [("default", 512), ("linear", 1536), ("dynamic", 1024), ("llama3", 512)]
+)
 def test_longest_context(method: str, context: int) -> None:
     assert build(method)[0].longest_context == context

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from wllm_kernels import PackedLinear, linear, pack_linear
 from wllm_runtime.models.batch import StepBatch
 from wllm_runtime.models.decoder_config import DecoderConfig
 from wllm_runtime.models.layers import MLP, Attention, Linear, RMSNorm
@@ -31,7 +32,8 @@ class DecoderLayer(nn.Module):
 class Decoder(nn.Module):
     """Token ids to final hidden states; `logits` turns chosen states into scores.
 
-    Parameters are created uninitialised in the current default dtype and device and filled by `weights.load`.
+    Parameters are created uninitialised in the current default dtype and device and filled by `weights.load`; `pack`
+    comes after that and before the first forward.
     """
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -41,6 +43,15 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(DecoderLayer(config, layer) for layer in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.head = None if config.tie_word_embeddings else Linear(config.hidden_size, config.vocab_size)
+        self._tied_head: PackedLinear | None = None
+
+    def pack(self) -> None:
+        """Lay the loaded weights out for the hardware."""
+        for module in self.modules():
+            if isinstance(module, Linear):
+                module.pack()
+        if self.head is None:
+            self._tied_head = pack_linear(self.embedding)
 
     def forward(self, batch: StepBatch) -> torch.Tensor:
         """Hidden states [tokens, hidden] after the last norm; writes the KV cache."""
@@ -52,5 +63,7 @@ class Decoder(nn.Module):
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Float32 scores [rows, vocab] of hidden states [rows, hidden]."""
-        weight = self.embedding if self.head is None else self.head.weight
-        return functional.linear(hidden, weight).float()
+        if self.head is not None:
+            return self.head(hidden).float()
+        assert self._tied_head is not None, "a model is packed before it runs"
+        return linear(hidden, self._tied_head).float()

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from wllm_kernels import Activation
-
 from wllm_runtime.errors import UnsupportedModel
 from wllm_runtime.models.rope import RopeConfig
 

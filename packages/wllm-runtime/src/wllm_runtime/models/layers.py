@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.nn import functional
 
-from wllm_kernels import act_mul, paged_attention, rms_norm, rope_kv_write
+from wllm_kernels import PackedLinear, act_mul, linear, pack_linear, paged_attention, rms_norm, rope_kv_write
 from wllm_runtime.models.batch import StepBatch
 from wllm_runtime.models.decoder_config import DecoderConfig
 
 
 class Linear(nn.Module):
-    """y = x W^T + b, with W [out, in] left uninitialised for the loader."""
+    """y = x W^T + b, with W [out, in] left uninitialised for the loader; `pack` comes before the first forward."""
 
     def __init__(self, in_features: int, out_features: int, bias: bool = False) -> None:
         super().__init__()
         self.weight = _parameter(out_features, in_features)
         self.bias = _parameter(out_features) if bias else None
+        self._packed: PackedLinear | None = None
+
+    def pack(self) -> None:
+        """Turn the loaded weight into the layout of the hardware, and let go of the plain one."""
+        self._packed = pack_linear(self.weight, self.bias)
+        del self.weight
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return functional.linear(x, self.weight, self.bias)
+        assert self._packed is not None, "a layer is packed before it runs"
+        return linear(x, self._packed)
 
 
 class RMSNorm(nn.Module):
