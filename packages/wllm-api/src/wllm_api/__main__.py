@@ -29,7 +29,13 @@ def main() -> int:
         access=Access(api_keys=tuple(options.api_key), allowed_hosts=(options.host,)),
     )
     try:
-        return serve(app, options.host, options.port, no_auth=options.no_auth)
+        return serve(
+            app,
+            options.host,
+            options.port,
+            no_auth=options.no_auth,
+            on_bound=lambda url: logging.getLogger("wllm_api").info("listening on %s/v1", url),
+        )
     except ApiError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return 1

@@ -17,7 +17,6 @@ from starlette.middleware import Middleware
 
 from wllm_api.client import EngineClient
 from wllm_api.disconnect import ClientGone, end
-from wllm_api.errors import ApiError
 from wllm_api.http_errors import HttpError, InvalidRequest, MethodNotAllowed, NotFound
 from wllm_api.metrics import Metrics
 from wllm_api.middleware.faults import Faults
@@ -102,8 +101,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 async def _prepare(serving: Serving, on_ready: Callable[[ModelInfo], None] | None) -> None:
     try:
         await serving.prepare()
-    except ApiError:
+    except Exception:
         # `serving.fatal` has the reason; whoever runs the server looks at it.
+        assert serving.fatal is not None, "a server that cannot be prepared says why"
         return
     if on_ready is not None and serving.engine.info is not None:
         on_ready(serving.engine.info)

@@ -96,8 +96,8 @@ class Generation:
         for job in self._jobs:
             try:
                 self._streams.append(self._serving.engine.submit(job.token_ids, job.params))
-            except EngineUnavailable as error:
-                raise Unavailable(str(error), code="engine_restarting") from None
+            except EngineUnavailable:
+                raise self._serving.not_ready() from None
 
     def _take(self, number: int, event: TokenEvent) -> list[tuple[int, TextDelta]]:
         self._started[number] = True

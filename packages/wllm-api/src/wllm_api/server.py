@@ -55,7 +55,6 @@ def serve(
     sockets = bind_sockets(host, port)
     address = sockets[0].getsockname()
     url = f"http://[{address[0]}]:{address[1]}" if ":" in address[0] else f"http://{address[0]}:{address[1]}"
-    logger.info("listening on %s", url)
     if on_bound is not None:
         on_bound(url)
     return ApiServer(app).run_until_end(sockets)
@@ -131,8 +130,9 @@ class ApiServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """First signal: an orderly end. Second: now."""
         if self.should_exit:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:
+                    stream.flush()
             # The engine process sees the end of its pipe and goes too.
             os._exit(EXIT_INTERRUPTED)
         self.should_exit = True

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from wllm_api.client import EngineClient
-from wllm_api.errors import EngineState, TokenizerError
+from wllm_api.errors import EngineState
 from wllm_api.http_errors import NotFound, Unavailable
 from wllm_api.metrics import Metrics
 from wllm_api.model import ServedModel
@@ -17,8 +16,6 @@ from wllm_api.settings import Access, Limits
 
 if TYPE_CHECKING:
     from wllm_api.generation import Generation
-
-logger = logging.getLogger(__name__)
 
 _NOT_READY: dict[EngineState, tuple[str, str]] = {
     "ready": ("The model's tokenizer is still loading. Try again in a few seconds.", "model_loading"),
@@ -111,7 +108,7 @@ class Serving:
                 return
             try:
                 self._model = await asyncio.to_thread(ServedModel, info)
-            except TokenizerError as error:
-                self._fault = str(error)
-                logger.error("the model cannot be served: %s", error)
+            except Exception as error:
+                # Whatever it is: without its text side the server would say "loading" for ever.
+                self._fault = f"the model's text side cannot be used: {type(error).__name__}: {error}"
                 raise
