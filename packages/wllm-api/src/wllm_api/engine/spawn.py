@@ -1,7 +1,7 @@
-"""One spawned engine process, seen from the server: its pipe, two threads, and its end.
+"""One spawned engine process, seen from the server: its pipe, three threads, and its end.
 
-The reader thread hands every message to the event loop, and the exit code at last. The writer thread keeps a full pipe
-from blocking the loop. `EngineProcess` makes a new one for each start.
+The reader thread hands every message to the event loop, the writer thread keeps a full pipe from blocking it, and the
+watcher thread tells it the exit code at last. `EngineProcess` makes a new one for each start.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from wllm_api.engine.wire import Channel, FromEngine, ToEngine
 logger = logging.getLogger(__name__)
 
 _EXIT_GRACE_S = 5.0  # from the end of the pipe to the end of the process
+_LAST_WORDS_S = 1.0  # from the end of the process to the end of the pipe
 
 
 if sys.platform == "win32":
@@ -88,8 +89,12 @@ class SpawnedEngine:
             end_with_this_process(self.pid)
         except OSError as error:
             logger.warning("No job object for the engine process (%s): it ends by its pipe alone", error)
-        threading.Thread(target=self._read, name="wllm-engine-reader", daemon=True).start()
-        threading.Thread(target=self._write, name="wllm-engine-writer", daemon=True).start()
+        self._exited = threading.Event()
+        self._reader = threading.Thread(target=self._read, name="wllm-engine-reader", daemon=True)
+        self._writer = threading.Thread(target=self._write, name="wllm-engine-writer", daemon=True)
+        for thread in (self._reader, self._writer):
+            thread.start()
+        threading.Thread(target=self._watch, name="wllm-engine-watcher", daemon=True).start()
 
     def send(self, message: ToEngine) -> None:
         """Queue a message; lost without an error when the process is gone, which `on_end` tells."""
@@ -108,18 +113,25 @@ class SpawnedEngine:
         except Exception:
             logger.exception("A message of the engine process cannot be read; the process is ended")
             self._process.kill()
-        self._process.join(_EXIT_GRACE_S)
-        if self._process.exitcode is None:
+        if not self._exited.wait(_EXIT_GRACE_S):
             self._process.kill()
-            self._process.join()
-        self._outbox.put(None)
-        self._call(self._on_end, self._process.exitcode)
 
     def _write(self) -> None:
         while (message := self._outbox.get()) is not None:
-            with contextlib.suppress(OSError):  # the pipe is broken: the reader tells
+            with contextlib.suppress(OSError):  # the pipe is broken: the watcher tells
                 self._channel.send_bytes(message)
-        self._channel.close()
+
+    def _watch(self) -> None:
+        # The end of the process, not of the pipe, is its end: on Windows, a process that is killed before it took over
+        # its end of the pipe leaves that end open in this process, and no end of file ever comes.
+        self._process.join()
+        self._exited.set()
+        self._reader.join(_LAST_WORDS_S)
+        self._call(self._on_end, self._process.exitcode)
+        self._outbox.put(None)
+        if not self._reader.is_alive():
+            self._writer.join()
+            self._channel.close()
 
     def _call(self, function: Callable[..., None], argument: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
