@@ -15,6 +15,8 @@ from torch import Tensor
 class AttentionPlan:
     """Step data of `paged_attention`; `workspace_elements` is the size of the workspace that it can reuse."""
 
+    causal: bool
+    window: int
     tensors: tuple[Tensor, ...]
     sizes: tuple[int, ...]
     workspace_elements: int

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-import torch
 from torch import Tensor
 
+from wllm_kernels import dispatch
 from wllm_kernels.errors import InvalidArgument
 
 Activation = Literal["silu", "gelu", "gelu_tanh"]
@@ -19,5 +19,5 @@ def act_mul(x: Tensor, kind: Activation) -> Tensor:
     if x.dim() != 2 or x.shape[1] % 2:
         raise InvalidArgument(f"x has shape {list(x.shape)}; pass a tensor of shape [tokens, 2 * inter]")
     out = x.new_empty(x.shape[0], x.shape[1] // 2)
-    torch.ops.wllm.act_mul.default(x, kind, out)
+    dispatch.act_mul(x, kind, out)
     return out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from wllm_kernels import dispatch
 from wllm_kernels.errors import InvalidArgument
 from wllm_kernels.ops.checks import expect_dtype, expect_kv, expect_shape
 from wllm_kernels.plans import AttentionPlan
@@ -39,8 +40,14 @@ def paged_attention(
     expect_shape("q", q, None, None, head_dim)
     if q.shape[1] % num_kv_heads:
         raise InvalidArgument(f"q has {q.shape[1]} heads over {num_kv_heads} KV heads; need a multiple")
-    _check_rows(block_table, seq_lens, cu_q)
-    _check_window(causal, window)
+    if plan is None:
+        _check_rows(block_table, seq_lens, cu_q)
+        _check_window(causal, window)
+    elif plan.causal != causal or plan.window != window:
+        raise InvalidArgument(
+            f"causal={causal}, window={window} with a plan for causal={plan.causal}, window={plan.window}; make a "
+            "plan for each kind of layer"
+        )
     if softcap < 0.0:
         raise InvalidArgument(f"softcap is {softcap}; pass 0 (off) or a positive cap")
     if out is None:
@@ -55,7 +62,7 @@ def paged_attention(
                 f"workspace has {workspace.numel()} elements; the plan needs {plan.workspace_elements}"
             )
     tensors, sizes = ((), ()) if plan is None else (plan.tensors, plan.sizes)
-    torch.ops.wllm.paged_attention.default(
+    dispatch.paged_attention(
         q, kv, block_table, seq_lens, cu_q, scale, causal, window, softcap, kv_scale, tensors, sizes, workspace, out
     )
     return out

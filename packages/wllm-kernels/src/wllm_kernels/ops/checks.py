@@ -11,6 +11,8 @@ from wllm_kernels.errors import InvalidArgument
 def expect_shape(name: str, tensor: Tensor, *shape: int | None) -> None:
     """Raise unless `tensor` has this shape; None stands for any size."""
     actual = tensor.shape
+    if actual == shape:
+        return
     if len(actual) != len(shape) or any(want is not None and want != have for want, have in zip(shape, actual)):
         wanted = ", ".join("any" if size is None else str(size) for size in shape)
         raise InvalidArgument(f"{name} has shape {list(actual)}; pass a tensor of shape [{wanted}]")
@@ -30,7 +32,11 @@ def expect_contiguous(name: str, tensor: Tensor) -> None:
 
 def expect_kv(kv: Tensor, kv_scale: Tensor | None) -> tuple[int, int, int]:
     """(num_kv_heads, block_size, head_dim) of a layer's KV cache; an int8 cache needs its scales, others take none."""
-    expect_shape("kv", kv, None, 2, None, None, None)
+    shape = kv.shape
+    if len(shape) != 5 or shape[1] != 2:
+        raise InvalidArgument(
+            f"kv has shape {list(shape)}; pass a tensor of shape [num_blocks, 2, num_kv_heads, block_size, head_dim]"
+        )
     if kv.stride(4) != 1:
         raise InvalidArgument(f"kv has strides {kv.stride()}; its last dimension must have stride 1")
     if (kv.dtype == torch.int8) != (kv_scale is not None):
@@ -39,5 +45,5 @@ def expect_kv(kv: Tensor, kv_scale: Tensor | None) -> tuple[int, int, int]:
             f"kv has dtype {kv.dtype} and kv_scale is {given}; an int8 cache, and only that, has scales"
         )
     if kv_scale is not None:
-        expect_shape("kv_scale", kv_scale, *kv.shape[:4])
-    return kv.shape[2], kv.shape[3], kv.shape[4]
+        expect_shape("kv_scale", kv_scale, *shape[:4])
+    return shape[2], shape[3], shape[4]

@@ -38,7 +38,7 @@ def pack_linear(weight: Tensor, bias: Tensor | None = None) -> PackedLinear:
         expect_dtype("bias", bias, weight.dtype)
         bias = bias.detach()
     weight = weight.detach()
-    if weight.device.type == "cpu" and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available():
+    if weight.device.type == "cpu" and weight.dtype == torch.float32 and _has_onednn():
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
         return PackedLinear("onednn", in_features, out_features, packed, bias)
     return PackedLinear("dense", in_features, out_features, weight, bias)
@@ -52,3 +52,7 @@ def linear(x: Tensor, packed: PackedLinear) -> Tensor:
         return F.linear(x, packed.weight, packed.bias)
     result = torch.ops.mkldnn._linear_pointwise.default(x, packed.weight, packed.bias, "none", [], "")
     return cast(Tensor, result)
+
+
+def _has_onednn() -> bool:
+    return bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from wllm_kernels import dispatch
 from wllm_kernels.errors import InvalidArgument
 from wllm_kernels.ops.checks import expect_dtype, expect_shape
 
@@ -35,5 +36,5 @@ def logprobs(logits: Tensor, token_ids: Tensor, top_n: int = 0) -> Logprobs:
         torch.empty(rows, top_n, dtype=torch.int64, device=device),
         torch.empty(rows, top_n, dtype=torch.float32, device=device),
     )
-    torch.ops.wllm.logprobs.default(logits, token_ids, *result)
+    dispatch.logprobs(logits, token_ids, *result)
     return result

@@ -7,6 +7,7 @@ from typing import overload
 import torch
 from torch import Tensor
 
+from wllm_kernels import dispatch
 from wllm_kernels.ops.checks import expect_dtype, expect_shape
 
 
@@ -32,5 +33,5 @@ def rms_norm(
     if residual is not None:
         expect_shape("residual", residual, *x.shape)
         expect_dtype("residual", residual, x.dtype)
-    torch.ops.wllm.rms_norm.default(x, weight, eps, residual, weight_offset, out)
+    dispatch.rms_norm(x, weight, eps, residual, weight_offset, out)
     return out if residual is None else (out, residual)

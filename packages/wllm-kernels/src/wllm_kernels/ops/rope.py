@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from wllm_kernels import dispatch
 from wllm_kernels.errors import InvalidArgument
 from wllm_kernels.ops.checks import expect_contiguous, expect_dtype, expect_kv, expect_shape
 from wllm_kernels.plans import RopePlan
@@ -36,13 +37,14 @@ def rope_kv_write(
     the token) of `kv` [num_blocks, 2, num_kv_heads, block_size, head_dim], as int8 with `kv_scale` (the shape of `kv`
     less head_dim). Returns the queries in `out` [tokens, num_heads, head_dim]. Raises `InvalidArgument`.
     """
-    expect_kv(kv, kv_scale)
-    head_dim = kv.shape[4]
-    tokens = qkv.shape[0]
-    expect_shape("kv", kv, None, 2, num_kv_heads, None, None)
-    expect_shape("qkv", qkv, None, (num_heads + 2 * num_kv_heads) * head_dim)
+    kv_heads, _, head_dim = expect_kv(kv, kv_scale)
+    if kv_heads != num_kv_heads:
+        raise InvalidArgument(f"num_kv_heads is {num_kv_heads} for a cache of {kv_heads} KV heads; they must agree")
+    tokens = cells.shape[0]
+    expect_shape("qkv", qkv, tokens, (num_heads + 2 * num_kv_heads) * head_dim)
     expect_contiguous("qkv", qkv)
-    _check_step(tokens, head_dim, positions, cos_sin, cells)
+    if plan is None:
+        _check_step(tokens, head_dim, positions, cos_sin, cells)
     for name, weight in (("q_norm", q_norm), ("k_norm", k_norm)):
         if weight is not None:
             expect_shape(name, weight, head_dim)
@@ -51,7 +53,7 @@ def rope_kv_write(
     else:
         expect_shape("out", out, tokens, num_heads, head_dim)
     tensors = () if plan is None else plan.tensors
-    torch.ops.wllm.rope_kv_write.default(
+    dispatch.rope_kv_write(
         qkv, positions, cos_sin, kv, cells, num_heads, num_kv_heads, q_norm, k_norm, eps, interleaved, kv_scale,
         tensors, out,
     )  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from wllm_kernels import dispatch
 from wllm_kernels.ops.checks import expect_dtype, expect_shape
 
 
@@ -80,7 +81,7 @@ def sample(
     else:
         expect_shape("out", out, rows)
         expect_dtype("out", out, torch.int64)
-    torch.ops.wllm.sample.default(
+    dispatch.sample(
         logits,
         *((None,) * 6 if draw is None else
           (draw.temperature, draw.top_k, draw.top_p, draw.min_p, draw.seeds, draw.positions)),

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from wllm_kernels import dispatch
 from wllm_kernels.errors import InvalidArgument
 from wllm_kernels.ops.checks import expect_dtype, expect_shape
 
@@ -61,7 +62,7 @@ def prepare_step(
             expect_shape(f"out.{name}", tensor, num_tokens)
         expect_shape("out.seq_lens", out.seq_lens, rows.shape[0])
         expect_shape("out.block_table", out.block_table, rows.shape[0], num_blocks)
-    torch.ops.wllm.prepare_step.default(rows, cu_q, token_table, block_tables, block_size, *out)
+    dispatch.prepare_step(rows, cu_q, token_table, block_tables, block_size, *out)
     return out
 
 
@@ -80,7 +81,7 @@ def advance_step(rows: Tensor, tokens: Tensor, token_table: Tensor, lengths: Ten
     expect_dtype("token_table", token_table, torch.int32)
     expect_shape("lengths", lengths, token_table.shape[0])
     expect_dtype("lengths", lengths, torch.int32)
-    torch.ops.wllm.advance_step.default(rows, tokens, token_table, lengths)
+    dispatch.advance_step(rows, tokens, token_table, lengths)
 
 
 def copy_blocks(kv: Tensor, pairs: Tensor) -> None:
@@ -90,4 +91,4 @@ def copy_blocks(kv: Tensor, pairs: Tensor) -> None:
     """
     expect_shape("pairs", pairs, None, 2)
     expect_dtype("pairs", pairs, torch.int64)
-    torch.ops.wllm.copy_blocks.default(kv, pairs)
+    dispatch.copy_blocks(kv, pairs)

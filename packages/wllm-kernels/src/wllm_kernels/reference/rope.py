@@ -31,9 +31,9 @@ def rope_kv_write(
     interleaved: bool,
     kv_scale: Tensor | None,
     plan_tensors: Sequence[Tensor],
-    q_out: Tensor,
+    out: Tensor,
 ) -> None:
-    """Rotated queries into `q_out`, rotated keys and plain values into their cells of `kv`."""
+    """Rotated queries into `out`, rotated keys and plain values into their cells of `kv`."""
     if not plan_tensors:
         plan_tensors = rope_plan(positions, cos_sin, cells, kv.shape[3], qkv.dtype, interleaved).tensors
     cos, sin, block, offset, kept = plan_tensors
@@ -42,7 +42,7 @@ def rope_kv_write(
     if q_norm is not None or k_norm is not None:
         queries_keys = _norm_heads(queries_keys, num_heads, q_norm, k_norm, eps)
     rotated = _rotate(queries_keys, cos, sin, interleaved)
-    q_out.copy_(rotated[:, :num_heads])
+    out.copy_(rotated[:, :num_heads])
     new = torch.cat((rotated[:, num_heads:], heads[:, num_heads + num_kv_heads :]), 1)
     new = new.view(-1, 2, num_kv_heads, kv.shape[4])
     if block.numel() < new.shape[0]:
