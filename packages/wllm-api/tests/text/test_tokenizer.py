@@ -121,12 +121,16 @@ def test_damaged_files_are_named(text: str) -> None:
         Tokenizer.from_json(text)
 
 
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+
+
 @pytest.mark.parametrize(
     "decoder",
     [
         {"type": "WordPiece", "prefix": "##", "cleanup": True},
         {"type": "Strip", "content": " ", "start": 0, "stop": 1},
         {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"Regex": "a+"}, "content": "b"}]},
+        {"type": "Sequence", "decoders": [BYTE_LEVEL, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
     ],
 )
 def test_other_decoders_are_refused_by_name(with_decoder: Callable[[object], str], decoder: dict[str, object]) -> None:

@@ -72,6 +72,8 @@ class TokenBytes:
                     self._strip = content.encode("utf-8"), count
                 case _:
                     raise _unsupported(step)
+        if self._alphabet is not None and (self._replacements or self._byte_fallback or self._strip):
+            raise _unsupported(decoder or {})  # byte-level tokens are bytes: another step has nothing left to do
 
     def inner(self, token: str, *, added: bool) -> bytes:
         """Bytes of `token` anywhere but at the start of a text."""
