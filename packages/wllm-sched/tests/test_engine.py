@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from wllm_cache import BlockPool
@@ -174,3 +176,18 @@ def test_the_policy_limits_prefill_beside_decodes_only() -> None:
     engine.ask(1, [2] * 10, SamplingParams(max_tokens=2))
     engine.serve()
     assert engine.stats().prefill_chunks_total == 6
+
+
+def test_start_times_come_once_a_sample_and_tell_waiting_from_prefill() -> None:
+    config = replace(CONFIG, max_num_seqs=1)
+    loop = EngineLoop(Scheduler(config, BlockPool(64, 4)), Recorder(), depth=1)
+    loop.submit(Submit(0, [1, 2, 3], PARAMS))
+    loop.submit(Submit(1, [1, 2, 3], PARAMS))
+    events = []
+    while loop.has_work():
+        events += loop.step()
+    times = [(event.request_id, event.start_times) for event in events if event.start_times is not None]
+    assert [request_id for request_id, _ in times] == [0, 1]
+    first, second = times[0][1], times[1][1]
+    assert second.queue_s > first.queue_s >= 0
+    assert first.prefill_s > 0 and second.prefill_s > 0

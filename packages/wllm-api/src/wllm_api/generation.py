@@ -105,6 +105,8 @@ class Generation:
         if event.prompt_logprobs is not None:
             self.prompt_logprobs[number] = event.prompt_logprobs
         choice = self._choice(number, event)
+        if event.start_times is not None:
+            self._times[choice].started(event.start_times)
         if event.finish_reason in ("error", "abort") and not self._outputs[choice].finished:
             self._times[choice].finished(event.finish_reason, self._num_tokens(choice))
             raise self._failure(event)

@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from wllm_api.client import EngineClient
+from wllm_sched.messages import StartTimes
 
 FIRST_TOKEN_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160)
 BETWEEN_TOKENS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 10)
@@ -34,6 +35,8 @@ class Metrics:
 
         self.first_token = histogram("time_to_first_token_seconds", "Time to the first token.", FIRST_TOKEN_S)
         self.between_tokens = histogram("inter_token_latency_seconds", "Time between tokens.", BETWEEN_TOKENS_S)
+        self.queue = histogram("request_queue_time_seconds", "Time until the request got a slot.", WHOLE_S)
+        self.prefill = histogram("request_prefill_time_seconds", "Time from the slot to the first token.", WHOLE_S)
         self.whole = histogram("e2e_request_latency_seconds", "Time to the last token.", WHOLE_S)
         self.decode = histogram("request_decode_time_seconds", "Time from the first to the last token.", WHOLE_S)
         self.prompt_tokens = histogram("request_prompt_tokens", "Prompt tokens of a request.", TOKENS)
@@ -74,6 +77,11 @@ class RequestTimes:
         else:
             self._metrics.between_tokens.observe((now - self._last) / count)
         self._last = now
+
+    def started(self, times: StartTimes) -> None:
+        """Note what the engine says of the time before the first token."""
+        self._metrics.queue.observe(times.queue_s)
+        self._metrics.prefill.observe(times.prefill_s)
 
     def finished(self, reason: str, num_tokens: tuple[int, int]) -> None:
         """Note the end of the answer, with its prompt and answer tokens; only the first end counts."""

@@ -11,6 +11,7 @@ VLLM_SERIES = [
     "prefix_cache_hits_total", "prompt_tokens_total", "generation_tokens_total", "request_success_total",
     "num_preemptions_total", "time_to_first_token_seconds_bucket", "inter_token_latency_seconds_bucket",
     "e2e_request_latency_seconds_bucket", "request_decode_time_seconds_bucket",
+    "request_queue_time_seconds_bucket", "request_prefill_time_seconds_bucket",
 ]  # fmt: skip
 
 
@@ -49,6 +50,7 @@ def test_metrics_count_requests_and_times(client: httpx.Client) -> None:
     gained = {name: after[name] - before.get(name, 0) for name in after}
     assert gained["wllm:request_success_total:length"] == 2
     assert gained["wllm:time_to_first_token_seconds_count"] == 2
+    assert gained["wllm:request_queue_time_seconds_count"] == gained["wllm:request_prefill_time_seconds_count"] == 2
     assert gained["wllm:e2e_request_latency_seconds_count"] == 2
     assert gained["wllm:request_generation_tokens_sum"] == 6
 

@@ -11,6 +11,7 @@ from wllm_sched.messages import (
     FinishReason,
     ModelInfo,
     ServedEngine,
+    StartTimes,
     Submit,
     TokenEvent,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "Scheduler",
     "SchedulerConfig",
     "ServedEngine",
+    "StartTimes",
     "StepHandle",
     "StepPlan",
     "StepResult",

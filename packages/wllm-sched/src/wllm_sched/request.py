@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from time import perf_counter
 
 from wllm_cache import BlockPool, BlockTable
 from wllm_sched.plan import TokenLogprobs
@@ -25,7 +26,7 @@ class Sample:
 
     `computed` counts the tokens whose KV is written or planned to be. `limit` is the most that will ever be computed:
     the last token of an answer never is. `scores` collects prompt log-probabilities until they are delivered; None if
-    there are none to collect.
+    there are none to collect. `admitted_s` is the time (perf_counter) when it first got a slot.
     """
 
     request: Request
@@ -39,6 +40,7 @@ class Sample:
     computed: int = 0
     finished: bool = False
     scores: list[TokenLogprobs | None] | None = None
+    admitted_s: float | None = None
 
     def __lt__(self, other: Sample) -> bool:
         return self.key < other.key
@@ -60,6 +62,7 @@ class Request:
     salt: bytes
     scores_only: bool
     num_unfinished: int
+    submitted_s: float
     samples: list[Sample] = field(default_factory=list)
     held: list[Sample] = field(default_factory=list)
     prompt_table: BlockTable | None = None
@@ -114,6 +117,7 @@ def make_request(
         salt=salt,
         scores_only=params.max_tokens == 0,
         num_unfinished=params.n,
+        submitted_s=perf_counter(),
     )
     wanted = max_num_tokens if params.max_tokens is None else min(num_prompt + params.max_tokens, max_num_tokens)
     for index in range(params.n):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import asdict, dataclass
+from time import perf_counter
 
 from wllm_cache import BlockPool
 from wllm_sched.admission import Admission
@@ -21,7 +22,7 @@ from wllm_sched.chunking import ChunkPolicy, TimedChunks
 from wllm_sched.config import SchedulerConfig
 from wllm_sched.draft import Draft, Flight
 from wllm_sched.errors import RequestRefused
-from wllm_sched.messages import Abort, EngineStats, FinishReason, Submit, TokenEvent
+from wllm_sched.messages import Abort, EngineStats, FinishReason, StartTimes, Submit, TokenEvent
 from wllm_sched.plan import NewBlocks, Row, StepPlan, StepResult, TokenLogprobs
 from wllm_sched.refusal import refuse_impossible
 from wllm_sched.request import NO_SLOT, Request, Sample, make_request
@@ -243,6 +244,8 @@ class Scheduler:
             self._waiting.pop()
             self._running.enter(sample)
             draft.enter(sample)
+            if sample.admitted_s is None:
+                sample.admitted_s = perf_counter()
             self._settle(sample)
         return admitted
 
@@ -295,6 +298,8 @@ class Scheduler:
             token if reason == "stop" else None,
             request.num_cached_tokens,
         )
+        if end == request.num_prompt_tokens:
+            event.start_times = _start_times(sample)
         if sample.scores is not None:
             event.prompt_logprobs = self._take_scores(sample)
         self._events.append(event)
@@ -339,3 +344,8 @@ class Scheduler:
         successor = sample.request.settle(sample)
         if successor is not None:
             self._waiting.push(successor)
+
+
+def _start_times(sample: Sample) -> StartTimes:
+    assert sample.admitted_s is not None, "I14: a token of a sample that never had a slot"
+    return StartTimes(sample.admitted_s - sample.request.submitted_s, perf_counter() - sample.admitted_s)

@@ -16,7 +16,7 @@ from typing import Any
 
 from wllm_api.engine.scripted_model import BLOCK_SIZE, CHAT_TEMPLATE, VOCAB_SIZE, build_tokenizer, describe
 from wllm_sched.errors import RequestRefused
-from wllm_sched.messages import Abort, EngineStats, FinishReason, ModelInfo, Submit, TokenEvent
+from wllm_sched.messages import Abort, EngineStats, FinishReason, ModelInfo, StartTimes, Submit, TokenEvent
 from wllm_sched.plan import TokenLogprobs
 
 _WORDS = "the and to of is in it you that was for with".split()
@@ -227,6 +227,8 @@ class ScriptedEngine:
             stop_token_id=stop_token_id,
             num_cached_tokens=sample.num_cached_tokens,
             prompt_logprobs=prompt_logprobs,
+            # Nothing waits for a slot here, and there is no prefill.
+            start_times=StartTimes(0.0, 0.0) if first else None,
         )
 
     def _next(self, sample: _Sample) -> int:

@@ -19,6 +19,7 @@ class _Backlog:
         self._logprobs: list[TokenLogprobs] | None = None if event.logprobs is None else list(event.logprobs)
         self._prompt_logprobs = event.prompt_logprobs
         self._num_cached_tokens = event.num_cached_tokens
+        self._start_times = event.start_times
 
     def add(self, event: TokenEvent) -> None:
         self._last = event
@@ -28,6 +29,7 @@ class _Backlog:
                 self._logprobs = []
             self._logprobs += event.logprobs
         self._num_cached_tokens = max(self._num_cached_tokens, event.num_cached_tokens)
+        self._start_times = self._start_times or event.start_times
 
     def merged(self) -> TokenEvent:
         return replace(
@@ -36,6 +38,7 @@ class _Backlog:
             logprobs=None if self._logprobs is None else tuple(self._logprobs),
             prompt_logprobs=self._prompt_logprobs,
             num_cached_tokens=self._num_cached_tokens,
+            start_times=self._start_times,
         )
 
 
