@@ -14,7 +14,7 @@ PAGES = [*ROOT.glob("*.md"), *ROOT.glob("packages/*/README.md"), *ROOT.glob("doc
 
 
 def help_of(command: str) -> str:
-    arguments = [sys.executable, "-m", "wllm.cli", command, "--help"]
+    arguments = [sys.executable, "-m", "wllm", command, "--help"]
     return subprocess.run(arguments, capture_output=True, encoding="utf-8", check=True).stdout
 
 
@@ -22,6 +22,7 @@ def test_every_flag_is_in_the_configuration_page() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"^\| `(--[a-z-]+)`", page, flags=re.MULTILINE))
     offered = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", help_of("serve"))) - {"--help"}
+    assert "--port" in offered
     assert documented == {flag for flag in offered if not flag.startswith("--no-enable")}
 
 

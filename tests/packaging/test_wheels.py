@@ -20,10 +20,11 @@ def metadata(wheel: zipfile.ZipFile) -> email.message.Message:
 
 
 def sources(folder: Path) -> dict[str, bytes]:
-    """Path inside the wheel -> content, of all files under src/."""
+    """Path inside the wheel -> content, of all files under src/ that are not a tool's cache."""
     root = folder / "src"
-    paths = (path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
+    files = {path.relative_to(root): path for path in root.rglob("*") if path.is_file()}
+    cached = {name for name in files if any(part.startswith((".", "__pycache__")) for part in name.parts)}
+    return {name.as_posix(): files[name].read_bytes() for name in files.keys() - cached}
 
 
 def test_sources_and_nothing_else(folder: Path, wheel: zipfile.ZipFile) -> None:
