@@ -1,0 +1,40 @@
+"""Packed linear layers against float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from wllm_kernels import InvalidArgument, linear, pack_linear
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3, 17, 130])
+@pytest.mark.parametrize("shape", [(7, 5), (960, 576)])
+@pytest.mark.parametrize("biased", [False, True])
+def test_agreement(device: str, rows: int, shape: tuple[int, int], biased: bool) -> None:
+    weight, x = torch.randn(shape, device=device), torch.randn(rows, shape[1], device=device)
+    bias = torch.randn(shape[0], device=device) if biased else None
+    expected = x.double() @ weight.double().T + (0 if bias is None else bias.double())
+    torch.testing.assert_close(linear(x, pack_linear(weight, bias)).double(), expected, atol=2e-4, rtol=1e-4)
+
+
+def test_strided_input_of_three_dimensions(device: str) -> None:
+    weight, x = torch.randn(6, 8, device=device), torch.randn(2, 3, 16, device=device)[..., ::2]
+    torch.testing.assert_close(linear(x, pack_linear(weight)), x @ weight.T, atol=1e-5, rtol=1e-5)
+
+
+def test_parameters_need_no_gradient(device: str) -> None:
+    layer = torch.nn.Linear(4, 4, device=device)
+    assert not linear(torch.randn(2, 4, device=device), pack_linear(layer.weight, layer.bias)).requires_grad
+
+
+def test_float32_on_the_cpu_is_packed() -> None:
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        pytest.skip("this torch has no oneDNN")
+    assert pack_linear(torch.zeros(2, 2)).format == "onednn"
+    assert pack_linear(torch.zeros(2, 2, dtype=torch.bfloat16)).format == "dense"
+
+
+def test_wrong_width() -> None:
+    with pytest.raises(InvalidArgument, match=r"x has shape \[1, 3\]; its last dimension must be 2"):
+        linear(torch.zeros(1, 3), pack_linear(torch.zeros(4, 2)))

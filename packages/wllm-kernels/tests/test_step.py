@@ -1,0 +1,117 @@
+"""The bookkeeping ops against loops over rows."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from wllm_kernels import InvalidArgument, advance_step, copy_blocks, prepare_step, step_inputs
+
+SLOTS, MAX_TOKENS, MAX_BLOCKS, BLOCK = 6, 40, 10, 4
+
+
+def make_step(seed: int) -> tuple[list[tuple[int, int, int, int]], list[int]]:
+    choose = random.Random(seed)
+    rows = []
+    for slot in choose.sample(range(SLOTS), choose.randint(1, SLOTS)):
+        count = choose.choice([1, 1, 2, 9])
+        rows.append((slot, choose.randint(0, MAX_TOKENS - count), count, choose.randint(0, 1)))
+    rows += [(-1, 0, 1, 0)] * choose.randint(0, 2)
+    return rows, [sum(row[2] for row in rows[:end]) for end in range(len(rows) + 1)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_prepare_step(device: str, seed: int) -> None:
+    rows, cu_q = make_step(seed)
+    torch.manual_seed(seed)
+    token_table = torch.randint(0, 1000, (SLOTS, MAX_TOKENS), dtype=torch.int32)
+    block_tables = torch.randint(0, 50, (SLOTS, MAX_BLOCKS), dtype=torch.int32)
+    num_tokens, num_blocks = cu_q[-1] + seed % 3, 7
+    buffers = step_inputs(num_tokens, len(rows), num_blocks, device)
+    result = prepare_step(
+        torch.tensor(rows, dtype=torch.int32, device=device),
+        torch.tensor(cu_q, dtype=torch.int32, device=device),
+        token_table.to(device),
+        block_tables.to(device),
+        block_size=BLOCK,
+        num_tokens=num_tokens,
+        num_blocks=num_blocks,
+        out=buffers if seed % 2 else None,
+    )
+    ids, positions, cells = [0] * num_tokens, [0] * num_tokens, [-1] * num_tokens
+    for (slot, start, count, _), first in zip(rows, cu_q):
+        for i in range(count if slot >= 0 else 0):
+            position = start + i
+            ids[first + i], positions[first + i] = int(token_table[slot, position]), position
+            cells[first + i] = int(block_tables[slot, position // BLOCK]) * BLOCK + position % BLOCK
+    assert result.input_ids.tolist() == ids
+    assert result.positions.tolist() == positions
+    assert result.cells.tolist() == cells
+    assert result.seq_lens.tolist() == [start + count if slot >= 0 else 0 for slot, start, count, _ in rows]
+    for row, (slot, *_) in zip(result.block_table.tolist(), rows):
+        assert row == (block_tables[slot, :num_blocks].tolist() if slot >= 0 else [0] * num_blocks)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_only_sampling_rows_write_the_token_table(device: str, seed: int) -> None:
+    rows, _ = make_step(seed)
+    table = torch.randint(0, 1000, (SLOTS, MAX_TOKENS), dtype=torch.int32, device=device)
+    lengths = torch.full((SLOTS,), 77, dtype=torch.int32, device=device)
+    expected_table, expected_lengths = table.tolist(), lengths.tolist()
+    tokens = iter(range(5000, 6000))
+    drawn = []
+    for slot, start, count, samples in rows:
+        if slot < 0:
+            continue
+        expected_lengths[slot] = start + count + samples
+        if samples:
+            drawn.append(next(tokens))
+            if start + count < MAX_TOKENS:
+                expected_table[slot][start + count] = drawn[-1]
+    advance_step(
+        torch.tensor(rows, dtype=torch.int32, device=device),
+        torch.tensor(drawn, dtype=torch.int64, device=device),
+        table,
+        lengths,
+    )
+    assert table.tolist() == expected_table
+    assert lengths.tolist() == expected_lengths
+
+
+def test_failed_row_stores_a_valid_id(device: str) -> None:
+    table = torch.full((1, 8), 9, dtype=torch.int32, device=device)
+    lengths = torch.zeros(1, dtype=torch.int32, device=device)
+    rows = torch.tensor([[0, 2, 1, 1]], dtype=torch.int32, device=device)
+    advance_step(rows, torch.tensor([-1], device=device), table, lengths)
+    assert table.tolist() == [[9, 9, 9, 0, 9, 9, 9, 9]] and lengths.tolist() == [4]
+
+
+def test_chained_copies_read_before_they_write(device: str) -> None:
+    kv = torch.randn(5, 2, 1, 4, 8, device=device)
+    before = kv.clone()
+    copy_blocks(kv, torch.tensor([[0, 1], [1, 2], [4, 0]], device=device))
+    assert torch.equal(kv, before[[4, 0, 1, 3, 4]])
+
+
+def test_copy_into_a_strided_cache(device: str) -> None:
+    layers = torch.randn(4, 3, 2, 1, 4, 8, device=device)
+    before = layers.clone()
+    copy_blocks(layers[:, 1], torch.tensor([[0, 3]], device=device))
+    assert torch.equal(layers[3, 1], before[0, 1])
+    assert torch.equal(layers[:, ::2], before[:, ::2]) and torch.equal(layers[:3], before[:3])
+
+
+def test_no_copies(device: str) -> None:
+    kv = torch.randn(2, 2, 1, 4, 8, device=device)
+    before = kv.clone()
+    copy_blocks(kv, torch.empty(0, 2, dtype=torch.int64, device=device))
+    assert torch.equal(kv, before)
+
+
+def test_int64_tables_are_refused() -> None:
+    rows, cu_q = torch.zeros(1, 4, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
+    tables = torch.zeros(2, 4, dtype=torch.int64)
+    with pytest.raises(InvalidArgument, match=r"token_table has dtype torch\.int64; pass torch\.int32"):
+        prepare_step(rows, cu_q, tables, tables, block_size=4, num_tokens=1, num_blocks=1)
