@@ -24,10 +24,10 @@ def naive_kept(scaled: list[float], top_k: int, top_p: float, min_p: float) -> s
     return kept
 
 
-@pytest.mark.parametrize("candidates", [4, 1024])
+@pytest.mark.parametrize("intervals", [4, 2048])
 @pytest.mark.parametrize("seed", range(25))
-def test_agreement(device: str, seed: int, candidates: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.import_module("wllm_kernels.reference.filters"), "_FIRST_CANDIDATES", candidates)
+def test_agreement(device: str, seed: int, intervals: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.import_module("wllm_kernels.reference.filters"), "_INTERVALS", intervals)
     choose = random.Random(seed)
     torch.manual_seed(seed)
     logits = torch.randn(6, 60) * 3
@@ -48,7 +48,7 @@ def test_agreement(device: str, seed: int, candidates: int, monkeypatch: pytest.
         assert kept == naive_kept(scaled[row].tolist(), top_k[row], top_p[row], min_p[row])
 
 
-def test_flat_row_needs_more_than_the_first_candidates(device: str) -> None:
+def test_flat_row_falls_into_one_interval(device: str) -> None:
     scaled = -torch.linspace(0, 0.01, 5000, device=device).unsqueeze(0)
     floor = thresholds(scaled, None, torch.tensor([0.8], device=device), None)
     assert 3950 < int((scaled >= floor).sum()) < 4050
@@ -56,3 +56,10 @@ def test_flat_row_needs_more_than_the_first_candidates(device: str) -> None:
 
 def test_nothing_to_filter() -> None:
     assert thresholds(torch.zeros(3, 8), None, None, None).tolist() == [-torch.inf] * 3
+
+
+@pytest.mark.parametrize("top_p", [0.0, 0.1, 0.5, 0.9, 0.999999, 0.99999994])
+def test_whole_vocabulary_of_minus_infinity_but_one(device: str, top_p: float) -> None:
+    scaled = torch.full((1, 500), -torch.inf, device=device)
+    scaled[0, 77] = 0.0
+    assert thresholds(scaled, None, torch.tensor([top_p], device=device), None).tolist() == [0.0]

@@ -58,14 +58,14 @@ def sample(
         processed.index_copy_(0, penalty_rows, penalised)
 
     largest, greedy = processed.max(-1)
-    out.copy_(greedy)
+    failed = ~torch.isfinite(largest)
+    out.copy_(greedy.masked_fill_(failed, -1))
     if temperature is not None and seeds is not None and positions is not None:
-        random = (temperature >= GREEDY_BELOW).nonzero().view(-1)
+        random = (~failed & (temperature >= GREEDY_BELOW)).nonzero().view(-1)
         if random.numel():
             scaled = (processed[random] - largest[random, None]).div_(temperature[random, None])
             chosen = [None if option is None else option[random] for option in (top_k, top_p, min_p)]
             out[random] = _draw(scaled, thresholds(scaled, *chosen), row_keys(seeds[random], positions[random]))
-    out.masked_fill_(~torch.isfinite(largest), -1)
 
 
 def _apply_bitmask(logits: Tensor, bitmask: Tensor) -> None:
