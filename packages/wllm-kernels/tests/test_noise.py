@@ -53,6 +53,23 @@ def test_noise_is_always_finite() -> None:
     assert abs(float(noise.var()) - math.pi**2 / 6) < 0.02
 
 
+def inverse_fmix32(x: int) -> int:
+    x ^= x >> 16
+    x = x * pow(0xC2B2AE35, -1, 1 << 32) & M32
+    x ^= x >> 13 ^ x >> 26
+    x = x * pow(0x85EBCA6B, -1, 1 << 32) & M32
+    return x ^ x >> 16
+
+
+@pytest.mark.parametrize("hashed", [0, 0x7FFFFFFF])
+def test_extreme_hashes_give_finite_noise(device: str, hashed: int) -> None:
+    high = inverse_fmix32(hashed)
+    assert fmix32(high) == hashed
+    halves = torch.tensor([0, high - (high >> 31 << 32)], dtype=torch.int32, device=device)
+    noise = gumbel(halves[:1], halves[1:], torch.zeros(1, dtype=torch.int32, device=device))
+    assert float(noise) == pytest.approx(22.18 if hashed == 0 else -2.81, abs=0.01)
+
+
 def chi_square(tokens: Tensor, probabilities: Tensor) -> float:
     counts = torch.bincount(tokens, minlength=len(probabilities)).double()
     expected = probabilities.double() * len(tokens)

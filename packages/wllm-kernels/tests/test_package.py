@@ -40,6 +40,19 @@ def test_meta_tensors_go_through_the_fakes() -> None:
     assert wllm_kernels.rms_norm(x, weight, 1e-5).shape == (3, 8)
 
 
+def test_compiled_code_calls_the_registered_op() -> None:
+    seen: list[str] = []
+
+    def backend(module: torch.fx.GraphModule, _: object) -> torch.fx.GraphModule:
+        seen.extend(str(node.target) for node in module.graph.nodes)
+        return module
+
+    x, weight = torch.randn(3, 8), torch.ones(8)
+    compiled = torch.compile(lambda x: wllm_kernels.rms_norm(x, weight, 1e-5), backend=backend, fullgraph=True)
+    assert torch.equal(compiled(x), wllm_kernels.rms_norm(x, weight, 1e-5))
+    assert "wllm.rms_norm.default" in seen
+
+
 def test_import_loads_no_other_package_of_ours_and_no_transformers() -> None:
     code = (
         "import sys, wllm_kernels;"

@@ -18,7 +18,7 @@ def make_inputs(device: str, rotary_dim: int = DIM) -> tuple[Tensor, Tensor, Ten
     angles = torch.arange(20.0)[:, None] * torch.rand(rotary_dim // 2)
     cos_sin = torch.cat((angles.cos(), angles.sin()), 1).to(device)
     kv = torch.zeros(6, 2, KV_HEADS, BLOCK, DIM, device=device)
-    cells = torch.tensor([9, 2, -1, 23, 0], device=device)
+    cells = torch.tensor([9, 2, -1, 22, 0], device=device)
     return qkv, positions, cos_sin, kv, cells
 
 
