@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from wllm_kernels import InvalidArgument, attention_plan, paged_attention
+from wllm_kernels.reference import attention as reference_attention
 
 
 @dataclass
@@ -126,6 +127,23 @@ def test_lengths_far_apart_become_groups() -> None:
     assert (len(plan.sizes) - 1) // 6 == 2
     assert plan.workspace_elements == 2 * 2000 * 2 * 3 * 64
     assert_close(paged_attention(case.q, case.kv, *case.tables, scale=0.25, plan=plan), naive(case, 0.25))
+
+
+@pytest.mark.parametrize("length", [33, 65, 97, 130])
+@pytest.mark.parametrize("head_dim", [8, 64])
+@pytest.mark.parametrize("window", [0, 20])
+def test_whole_prompts(device: str, length: int, head_dim: int, window: int) -> None:
+    case = make_case(device, [length, 7], [length, 7], head_dim=head_dim)
+    out = paged_attention(case.q, case.kv, *case.tables, scale=0.25, window=window)
+    assert_close(out, naive(case, 0.25, window=window))
+
+
+@pytest.mark.parametrize("softcap", [0.0, 4.0])
+def test_queries_computed_in_slices(device: str, softcap: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference_attention, "_SCORE_ELEMENTS", 1000)
+    case = make_case(device, [60, 50], [60, 20])
+    out = paged_attention(case.q, case.kv, *case.tables, scale=0.25, softcap=softcap)
+    assert_close(out, naive(case, 0.25, softcap=softcap))
 
 
 def test_chunk_after_a_prefix(device: str) -> None:

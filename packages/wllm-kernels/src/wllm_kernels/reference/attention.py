@@ -13,6 +13,9 @@ from torch import Tensor
 
 from wllm_kernels.reference.attention_plan import Segment, attention_plan, segments
 
+# Scores of a slice of queries stay below 256 MiB of float32, however long the prompt is.
+_SCORE_ELEMENTS = 64 * 1024 * 1024
+
 
 def paged_attention(
     q: Tensor,
@@ -103,8 +106,9 @@ def _prefill(
     keys = keys.unsqueeze(1).expand(-1, group, -1, -1)
     values = values.unsqueeze(1).expand(-1, group, -1, -1)
     mask = segment.mask if segment.mask.numel() else None
-    if softcap:
-        result = _capped_attention(queries, keys, values, mask, segment.causal, scale, softcap)
+    # On CUDA torch's fused attention is wrong for a window that hides a whole tile of keys (seen with torch 2.11).
+    if softcap or q.is_cuda:
+        result = _plain_attention(queries, keys, values, mask, segment.causal, scale, softcap)
     else:
         result = F.scaled_dot_product_attention(
             queries, keys, values, attn_mask=mask, is_causal=segment.causal, scale=scale
@@ -112,16 +116,24 @@ def _prefill(
     out[span] = result.permute(2, 0, 1, 3).reshape(segment.num_queries, *q.shape[1:])
 
 
-def _capped_attention(
+def _plain_attention(
     queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool, scale: float, softcap: float
 ) -> Tensor:
-    scores = _cap(torch.matmul(queries * scale, keys.transpose(-1, -2)), softcap)
-    if mask is not None:
-        scores += mask
-    elif causal:
-        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu_(1)
-        scores.masked_fill_(hidden, -torch.inf)
-    return torch.matmul(torch.softmax(scores, -1), values)
+    result = torch.empty_like(queries)
+    num_queries, num_keys = queries.shape[2], keys.shape[2]
+    step = max(1, _SCORE_ELEMENTS // (queries.shape[:2].numel() * num_keys))
+    for first in range(0, num_queries, step):
+        part = slice(first, first + step)
+        scores = torch.matmul(queries[:, :, part] * scale, keys.transpose(-1, -2))
+        if softcap:
+            scores = _cap(scores, softcap)
+        if mask is not None:
+            scores += mask[part]
+        elif causal:
+            hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu_(1 + first)
+            scores.masked_fill_(hidden, -torch.inf)
+        result[:, :, part] = torch.matmul(torch.softmax(scores, -1), values)
+    return result
 
 
 def _cap(scores: Tensor, softcap: float) -> Tensor:
