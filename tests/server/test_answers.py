@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from pathlib import Path
 
+import openai
+import pytest
 from server.running_server import RunningServer
+
+from wllm_runtime.testing import save_tiny_llama
 
 CAPITAL = [{"role": "user", "content": "What is the capital of France?"}]
 
@@ -60,3 +65,19 @@ def test_completion_with_prompt_logprobs_scores_the_prompt(server: RunningServer
     assert logprobs is not None and logprobs.token_logprobs is not None
     # SmolLM2 adds no begin token, so the first prompt token has nothing before it.
     assert logprobs.token_logprobs[0] is None and all(value <= 0 for value in logprobs.token_logprobs[1:])
+
+
+def test_without_a_tokenizer_ids_come_in_and_go_out(tmp_path: Path) -> None:
+    folder = tmp_path / "tiny モデル"
+    save_tiny_llama(folder)
+    with RunningServer(tmp_path, str(folder), "--skip-tokenizer-init") as running:
+        running.wait_ready()
+        client, model = running.client(), running.model()
+        answer = client.completions.create(
+            model=model, prompt=[5, 6, 7], max_tokens=4, logprobs=2, extra_body={"return_token_ids": True}
+        )
+        choice = answer.choices[0]
+        assert choice.text == "" and len(choice.model_extra["token_ids"]) == 4  # type: ignore[index]
+        assert choice.logprobs is not None and choice.logprobs.tokens[0].startswith("token_id:")  # type: ignore[index]
+        with pytest.raises(openai.BadRequestError, match="without a tokenizer"):
+            client.completions.create(model=model, prompt="text", max_tokens=4)

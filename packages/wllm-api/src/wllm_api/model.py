@@ -24,11 +24,15 @@ LONG_TEXT = 2_000
 
 
 class ServedModel:
-    """One loaded model; `template` is None when the model has none that works, and `template_error` says why."""
+    """One loaded model; `template` is None when the model has none that works, and `template_error` says why.
+
+    A model loaded without a tokenizer takes token ids only, and every text it gives is empty.
+    """
 
     def __init__(self, info: ModelInfo) -> None:
         self.info = info
-        self._tokenizer = Tokenizer.from_json(info.tokenizer_json) if info.tokenizer_json is not None else None
+        self.has_tokenizer = info.tokenizer_json is not None
+        self.tokenizer = Tokenizer.from_json(info.tokenizer_json) if info.tokenizer_json else Tokenizer.empty()
         self.template: ChatTemplate | None = None
         self.template_error = "it has no chat template"
         if info.chat_template is not None:
@@ -39,19 +43,13 @@ class ServedModel:
                 logger.warning("chat is not available for this model: %s", self.template_error)
 
     @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer; raises `InvalidRequest` for a model that was loaded without one."""
-        if self._tokenizer is None:
-            raise InvalidRequest("This model was loaded without a tokenizer, so it cannot take or give text.")
-        return self._tokenizer
-
-    @property
     def knows_tools(self) -> bool:
         """Whether the chat template can show tool calls."""
         return "tool_calls" in (self.info.chat_template or "")
 
     async def encode(self, text: str, *, add_special_tokens: bool, param: str) -> list[int]:
         """Token ids of `text`; an empty result becomes the begin (or else an end) token, since logits need a token."""
+        self.require_tokenizer(param)
         try:
             ids = await in_thread(
                 len(text) > LONG_TEXT, lambda: self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
@@ -93,6 +91,15 @@ class ServedModel:
             )
         except TemplateError as error:
             raise InvalidRequest(str(error), param="messages") from None
+
+    def require_tokenizer(self, param: str) -> None:
+        """Raise `InvalidRequest` for a field that means text when the model was loaded without a tokenizer."""
+        if not self.has_tokenizer:
+            raise InvalidRequest(
+                f"This model was loaded without a tokenizer, so it cannot use the text in '{param}'. Send token ids to "
+                "/v1/completions, or start the server without --skip-tokenizer-init.",
+                param=param,
+            )
 
     def check_ids(self, token_ids: Sequence[int], param: str) -> None:
         """Raise `InvalidRequest` for an id outside the model's vocabulary."""

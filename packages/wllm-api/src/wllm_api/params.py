@@ -23,6 +23,9 @@ def sampling_params(
 ) -> SamplingParams:
     """The engine's parameters for one prompt of the request; raises `InvalidRequest`."""
     _check_ids(fields, model)
+    for name in ("stop", "bad_words"):
+        if getattr(fields, name):
+            model.require_tokenizer(name)
     values = {name: getattr(fields, name) for name in RECOMMENDED}
     for name, value in model.info.default_sampling.items():
         if name in RECOMMENDED and name not in fields.model_fields_set:

@@ -1,5 +1,6 @@
 """The model's side of a request: recommended sampling, limits, a missing or broken tokenizer."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -70,10 +71,15 @@ def test_no_room(prompt: int, wanted: int | None) -> None:
         ServedModel(INFO).room(prompt, wanted, "prompt")
 
 
-def test_model_without_a_tokenizer() -> None:
+def test_model_without_a_tokenizer_takes_ids_and_gives_empty_text() -> None:
     model = ServedModel(replace(INFO, tokenizer_json=None))
-    with pytest.raises(InvalidRequest, match="without a tokenizer"):
-        _ = model.tokenizer
+    assert model.tokenizer.decode([0, 5, 99]) == ""
+    assert model.tokenizer.token_text(5) == ""
+    with pytest.raises(InvalidRequest, match=r"without a tokenizer.*'prompt'.*--skip-tokenizer-init"):
+        asyncio.run(model.encode("Hi", add_special_tokens=True, param="prompt"))
+    for field in ({"stop": ["x"]}, {"bad_words": ["x"]}):
+        with pytest.raises(InvalidRequest, match="without a tokenizer"):
+            params_of(replace(INFO, tokenizer_json=None), **field)
 
 
 def test_broken_template_is_told_and_kept_for_chat() -> None:

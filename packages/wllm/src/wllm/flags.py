@@ -52,7 +52,7 @@ _ENGINE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--revision", {"metavar": "NAME", "help": "branch, tag or commit on the hub (default: main)"}),
     (
         "--skip-tokenizer-init",
-        {"action": "store_true", "help": "load no tokenizer: requests must send token ids, answers have no text"},
+        {"action": "store_true", "help": "load no tokenizer: requests send token ids, answers have no text"},
     ),
     ("--seed", {"type": int, "default": 0, "help": "seed of the random weights of --load-format dummy (default: 0)"}),
     (

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
 
 from wllm_api.answers.chat import ChatAnswer
-from wllm_api.answers.logprobs import LogprobsFormat
 from wllm_api.bodies import body_of
 from wllm_api.disconnect import until_disconnect
 from wllm_api.generation import Generation, Job
@@ -18,6 +17,7 @@ from wllm_api.params import sampling_params
 from wllm_api.routes.common import (
     answer_id,
     cache_salt,
+    logprobs_format,
     refuse_streamed_prompt_logprobs,
     serving_of,
     truncated,
@@ -69,7 +69,7 @@ async def _prepare(request: Request, body: ChatRequest, model: ServedModel) -> C
         answer_id=answer_id("chatcmpl", body),
         model_name=body.model or serving.names[0],
         prompt_token_ids=token_ids,
-        logprobs=LogprobsFormat(model.tokenizer, as_ids=body.return_tokens_as_token_ids),
+        logprobs=logprobs_format(body, model),
         echo=(last.content or "") if body.echo and last.role == "assistant" else "",
     )
 

@@ -6,6 +6,7 @@ import uuid
 
 from fastapi import Request
 
+from wllm_api.answers.logprobs import LogprobsFormat
 from wllm_api.http_errors import InvalidRequest
 from wllm_api.model import ServedModel
 from wllm_api.schemas.sampling import SamplingFields
@@ -40,6 +41,11 @@ def truncated(token_ids: list[int], fields: SamplingFields, model: ServedModel) 
             param="truncate_prompt_tokens",
         )
     return token_ids[-(model.info.max_model_len - 1 if limit == -1 else limit) :]
+
+
+def logprobs_format(fields: SamplingFields, model: ServedModel) -> LogprobsFormat:
+    """How the request's log-probabilities name tokens; without a tokenizer only ids can tell them apart."""
+    return LogprobsFormat(model.tokenizer, as_ids=fields.return_tokens_as_token_ids or not model.has_tokenizer)
 
 
 def refuse_streamed_prompt_logprobs(fields: SamplingFields) -> None:

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
 
 from wllm_api.answers.completions import CompletionAnswer, EchoedPrompt
-from wllm_api.answers.logprobs import LogprobsFormat
 from wllm_api.bodies import body_of
 from wllm_api.disconnect import until_disconnect
 from wllm_api.generation import Generation, Job
@@ -18,6 +17,7 @@ from wllm_api.params import sampling_params
 from wllm_api.routes.common import (
     answer_id,
     cache_salt,
+    logprobs_format,
     refuse_streamed_prompt_logprobs,
     serving_of,
     truncated,
@@ -65,7 +65,7 @@ async def _prepare(request: Request, body: CompletionRequest, model: ServedModel
         answer_id=answer_id("cmpl", body),
         model_name=body.model or serving.names[0],
         prompts=prompts,
-        logprobs=LogprobsFormat(model.tokenizer, as_ids=body.return_tokens_as_token_ids),
+        logprobs=logprobs_format(body, model),
         echoes=echoes,
     )
 

@@ -53,6 +53,7 @@ async def detokenize(
 ) -> dict[str, object]:
     """The text of token ids."""
     model = await serving_of(request).model(body.model)
+    model.require_tokenizer("tokens")
     model.check_ids(body.tokens, "tokens")
     long = len(body.tokens) > LONG_TEXT
     return {"prompt": await in_thread(long, lambda: model.tokenizer.decode(body.tokens, skip_special_tokens=False))}

@@ -52,6 +52,11 @@ class Tokenizer:
         # Its pickled state is its section of the file: that spares parsing tens of megabytes a second time.
         return cls(inner, TokenBytes(None if decoder is None else json.loads(decoder.__getstate__())))
 
+    @classmethod
+    def empty(cls) -> Tokenizer:
+        """A tokenizer that knows no token: every id is the empty text, and nothing can be encoded."""
+        return cls(tokenizers.Tokenizer(tokenizers.models.BPE()), TokenBytes(None))
+
     @property
     def vocab_size(self) -> int:
         """One more than the largest id, added tokens included; the model's own vocabulary may be larger."""
