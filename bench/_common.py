@@ -9,7 +9,7 @@ from time import perf_counter
 
 from wllm.default_model import default_model
 
-MODEL = default_model()[0]
+MODEL = default_model().model
 
 
 def timed(work: Callable[..., object], *args: object) -> float:

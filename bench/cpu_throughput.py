@@ -10,6 +10,7 @@ import argparse
 import random
 import statistics
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from _common import MODEL, machine, print_table, spread, timed
@@ -56,7 +57,7 @@ def run_wllm(llm: LLM, case: Case) -> None:
 
 
 @torch.inference_mode()
-def run_transformers(model: torch.nn.Module, case: Case) -> None:
+def run_transformers(model: Any, case: Case) -> None:
     longest = max(map(len, case.prompts))
     padded = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in case.prompts])
     mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in case.prompts])

@@ -15,7 +15,7 @@ from wllm.default_model import HUB_ID, default_model
 from wllm_runtime.testing import transformers_model
 from wllm_sched import EngineStats
 
-MODEL = default_model()[0]
+MODEL = default_model().model
 GREEDY = SamplingParams(temperature=0, max_tokens=12, logprobs=5, ignore_eos=True)
 CONVERSATIONS = [
     [{"role": "user", "content": "What is the capital of France?"}],

@@ -22,6 +22,12 @@ def test_whole_answer_is_sensible_and_ended(server: RunningServer) -> None:
     assert answer.usage is not None and answer.usage.total_tokens > answer.usage.prompt_tokens > 0
 
 
+def test_answer_without_a_temperature_is_sensible_and_ended(server: RunningServer) -> None:
+    answer = server.client().chat.completions.create(model=server.model(), messages=CAPITAL, seed=1)
+    assert "Paris" in (answer.choices[0].message.content or "")
+    assert answer.choices[0].finish_reason == "stop"
+
+
 def test_streamed_answer_is_the_whole_answer(server: RunningServer) -> None:
     client, model = server.client(), server.model()
     whole = client.chat.completions.create(model=model, messages=CAPITAL, temperature=0)

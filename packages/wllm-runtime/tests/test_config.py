@@ -34,6 +34,15 @@ def test_bad_value_is_named(setting: str, value: Any) -> None:
         EngineConfig(model="any", **{setting: value})
 
 
+@pytest.mark.parametrize(
+    ("sampling", "message"),
+    [({"beams": 4}, "unknown names beams; it takes temperature"), ({"temperature": -1.0}, "temperature.*-1")],
+)
+def test_bad_sampling_is_named(sampling: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        EngineConfig(model="any", override_generation_config=sampling)
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the machine has CUDA")
 def test_cuda_without_cuda_says_which_torch_and_what_to_do() -> None:
     with pytest.raises(ConfigError, match=r"PyTorch 2\..* sees no CUDA device.*install the CUDA build"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,19 @@ def test_depth_is_reached_and_changes_nothing(tmp_path: Path, depth: int) -> Non
     assert tokens == tokens_of(generate(one, [5, 6, 7], temperature=0, max_tokens=20, ignore_eos=True))
     engine.close()
     one.close()
+
+
+def test_given_sampling_replaces_the_models_own(tmp_path: Path) -> None:
+    model = save_tiny_llama(tmp_path)
+    model.generation_config.temperature, model.generation_config.top_k = 0.6, 40
+    model.generation_config.do_sample = True
+    model.generation_config.save_pretrained(tmp_path)
+    config = EngineConfig(model=str(tmp_path), skip_tokenizer_init=True)
+    assert create_engine(config).model_info.default_sampling == {"temperature": 0.6, "top_k": 40}
+    changed = dataclasses.replace(config, override_generation_config={"temperature": 0.1, "min_p": 0.2})
+    info = create_engine(changed).model_info
+    assert info.default_sampling == {"temperature": 0.1, "top_k": 40, "min_p": 0.2}
+    assert ("default_sampling", "temperature 0.1, top_k 40, min_p 0.2") in [row[:2] for row in info.settings]
 
 
 def test_samples_of_one_prompt_share_its_blocks(tmp_path: Path) -> None:

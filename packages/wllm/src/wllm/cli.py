@@ -116,11 +116,10 @@ def _chat(args: argparse.Namespace) -> int:
 
 
 def _version() -> int:
-    from importlib.metadata import version
-
     from wllm.console import say
+    from wllm_api.version import package_version
 
-    say(f"wllm {version('wllm')}, Python {sys.version.split()[0]}")
+    say(f"wllm {package_version()}, Python {sys.version.split()[0]}")
     return 0
 
 

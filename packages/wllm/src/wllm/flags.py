@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import json
 from typing import Any
+
+
+def _sampling(text: str) -> dict[str, float]:
+    try:
+        values = json.loads(text)
+    except ValueError:
+        values = None
+    if not isinstance(values, dict) or not all(isinstance(value, (int, float)) for value in values.values()):
+        raise argparse.ArgumentTypeError(f'{text} is not a JSON object of numbers, such as {{"temperature": 0.7}}')
+    return values
+
 
 # Mirrors `wllm_runtime.EngineConfig`, which checks the values; a test compares the two.
 _ENGINE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -66,6 +78,14 @@ _ENGINE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
             "default": 100.0,
             "metavar": "MS",
             "help": "longest step while others wait for their next token; prompts are cut to fit (default: 100)",
+        },
+    ),
+    (
+        "--override-generation-config",
+        {
+            "type": _sampling,
+            "metavar": "JSON",
+            "help": 'sampling where a request is silent, such as {"temperature": 0.7} (default: the model\'s own)',
         },
     ),
 )

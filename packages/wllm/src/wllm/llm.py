@@ -53,9 +53,13 @@ class LLM:
         seed: int = 0,
         pipeline_depth: int = 2,
         max_stall_ms: float = 100.0,
+        override_generation_config: Mapping[str, float] | None = None,
     ) -> None:
+        if model is None:
+            chosen = default_model()
+            model, override_generation_config = chosen.model, override_generation_config or chosen.sampling
         config = EngineConfig(
-            model=str(model) if model is not None else default_model()[0],
+            model=str(model),
             device=device,
             dtype=dtype,
             max_model_len=max_model_len,
@@ -73,6 +77,7 @@ class LLM:
             seed=seed,
             pipeline_depth=pipeline_depth,
             max_stall_ms=max_stall_ms,
+            override_generation_config=override_generation_config,
         )
         self._engine = create_engine(config)
         self._ids = itertools.count()

@@ -42,8 +42,12 @@ def serve(model: str | None, engine_settings: Mapping[str, Any], options: ServeO
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     # The hub client's requests are its own affair.
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    model, reason = (model, "as given") if model is not None else default_model()
-    settings = {"model": model, **engine_settings}
+    settings, reason = {"model": model, **engine_settings}, "as given"
+    if model is None:
+        chosen = default_model()
+        model, reason = chosen.model, chosen.reason
+        settings["model"] = model
+        settings["override_generation_config"] = engine_settings["override_generation_config"] or chosen.sampling
     # Built here only to refuse a bad value before anything starts; the engine process builds its own.
     EngineConfig(**settings)
     say(f"wLLM: model {model} ({reason})")
