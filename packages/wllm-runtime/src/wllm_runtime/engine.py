@@ -15,6 +15,7 @@ from wllm_runtime.memory import MIB, MemoryPlan, plan_memory
 from wllm_runtime.models import weights
 from wllm_runtime.models.decoder import Decoder
 from wllm_runtime.models.decoder_config import DecoderConfig
+from wllm_runtime.models.rope import RopeConfig
 from wllm_runtime.runner import ModelRunner
 from wllm_runtime.sampler import Sampler
 from wllm_runtime.settings import Settings, resolve_device, resolve_dtype, resolve_sizes
@@ -71,21 +72,7 @@ def create_engine(config: EngineConfig) -> ModelEngine:
     settings.add("prefix_caching", caching, "a later request that begins alike skips its prefill")
     settings.add("pipeline_depth", config.pipeline_depth, "steps in flight")
     info = _model_info(config, checkpoint, decoder_config, memory, device, dtype, settings)
-    scheduler = Scheduler(
-        SchedulerConfig(
-            max_num_seqs=num_seqs,
-            max_num_batched_tokens=batched_tokens,
-            max_model_len=memory.max_model_len,
-            enable_prefix_caching=config.enable_prefix_caching,
-            eos_token_ids=checkpoint.eos_token_ids,
-            vocab_size=decoder_config.vocab_size,
-            max_stall_ms=config.max_stall_ms,
-            length_salt_above=(
-                decoder_config.rope.max_position_embeddings if decoder_config.rope.depends_on_length else None
-            ),
-        ),
-        BlockPool(memory.num_kv_blocks, memory.block_size),
-    )
+    scheduler = _build_scheduler(config, info, memory, decoder_config.rope, num_seqs, batched_tokens)
     runner = _build_runner(model, memory, num_seqs, info, device, dtype)
     return ModelEngine(scheduler, runner, info, config.pipeline_depth)
 
@@ -127,6 +114,27 @@ def _load_weights(model: Decoder, reader: WeightReader) -> None:
             weights.load(model, reader, bar.update)
     finally:
         reader.close()
+
+
+def _build_scheduler(
+    config: EngineConfig,
+    info: ModelInfo,
+    memory: MemoryPlan,
+    rope: RopeConfig,
+    num_seqs: int,
+    batched_tokens: int,
+) -> Scheduler:
+    scheduler_config = SchedulerConfig(
+        max_num_seqs=num_seqs,
+        max_num_batched_tokens=batched_tokens,
+        max_model_len=memory.max_model_len,
+        enable_prefix_caching=config.enable_prefix_caching,
+        eos_token_ids=info.eos_token_ids,
+        vocab_size=info.vocab_size,
+        max_stall_ms=config.max_stall_ms,
+        length_salt_above=rope.max_position_embeddings if rope.depends_on_length else None,
+    )
+    return Scheduler(scheduler_config, BlockPool(memory.num_kv_blocks, memory.block_size))
 
 
 def _build_runner(

@@ -19,17 +19,26 @@ from wllm_runtime.prompt_scores import to_entries
 from wllm_sched import SamplingParams
 from wllm_sched.plan import NewSlot, Row, TokenLogprobs
 
-_NOT_FINITE = "the model's scores are not finite (NaN or infinity) here, or every token is banned"
+_NOT_FINITE = "The model's scores are not finite (NaN or infinity) here."
+_ALL_BANNED = (
+    "No token is left to choose from: the request's own logit_bias, allowed_token_ids, bad_words, min_tokens or "
+    "penalties rule out every one. Loosen them."
+)
+_ALL_BANNED_CODE = "no_token_allowed"
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What was drawn: `tokens` int64 [rows] on the device, the same on the host, and what went wrong, by slot."""
+    """What was drawn: `tokens` int64 [rows] on the device, the same on the host, and what went wrong, by slot.
+
+    `error_codes` holds those of the errors that the request's own parameters caused.
+    """
 
     tokens: torch.Tensor
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs | None, ...]
     errors: dict[int, str]
+    error_codes: dict[int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +88,15 @@ class Sampler:
         )
         token_ids = tuple(tokens.tolist())
         self._penalties.count(slots, token_ids)
-        errors = {slot: _NOT_FINITE for slot, token_id in zip(slots, token_ids, strict=True) if token_id < 0}
-        return Drawn(tokens, token_ids, self._logprobs(logits, slots, tokens), errors)
+        errors: dict[int, str] = {}
+        error_codes: dict[int, str] = {}
+        for index, token_id in enumerate(token_ids):
+            if token_id < 0:
+                slot = slots[index]
+                errors[slot] = _NOT_FINITE
+                if logits[index].isfinite().all():
+                    errors[slot], error_codes[slot] = _ALL_BANNED, _ALL_BANNED_CODE
+        return Drawn(tokens, token_ids, self._logprobs(logits, slots, tokens), errors, error_codes)
 
     def _logprobs(
         self, logits: torch.Tensor, slots: Sequence[int], tokens: torch.Tensor

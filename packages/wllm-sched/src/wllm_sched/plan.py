@@ -97,13 +97,15 @@ class StepResult:
     `tokens` and `logprobs` have one entry per row with `samples` > 0, in plan order. `prompt_logprobs` maps a slot that
     asked for them to the entries of the prompt positions start+1 .. start+count of its row (none past the prompt's
     end).
-    `errors` maps a slot to a failure that ends its request only (for example logits that are not finite).
+    `errors` maps a slot to a failure that ends its request only (for example logits that are not finite). A slot is
+    also in `error_codes` when its request's own parameters are the cause.
     """
 
     tokens: tuple[int, ...]
     logprobs: tuple[TokenLogprobs | None, ...]
     prompt_logprobs: Mapping[int, tuple[TokenLogprobs, ...]] = field(default_factory=dict)
     errors: Mapping[int, str] = field(default_factory=dict)
+    error_codes: Mapping[int, str] = field(default_factory=dict)
 
 
 class StepHandle(Protocol):

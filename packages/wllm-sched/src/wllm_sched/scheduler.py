@@ -143,7 +143,7 @@ class Scheduler:
             if sample.finished:
                 continue
             if errors and slot in errors:
-                self._fail(sample.request, errors[slot])
+                self._fail(sample.request, errors[slot], result.error_codes.get(slot))
                 continue
             if scores and sample.scores is not None:
                 sample.scores += scores.get(slot, ())
@@ -313,19 +313,22 @@ class Scheduler:
         assert len(scores) == sample.request.num_prompt_tokens, f"The runner returned {len(scores)} prompt logprobs"
         return tuple(scores)
 
-    def _end(self, sample: Sample, reason: FinishReason, error: str | None = None) -> None:
-        event = TokenEvent(sample.request.request_id, sample.index, finish_reason=reason, error=error)
+    def _end(
+        self, sample: Sample, reason: FinishReason, error: str | None = None, error_code: str | None = None
+    ) -> None:
+        request_id = sample.request.request_id
+        event = TokenEvent(request_id, sample.index, finish_reason=reason, error=error, error_code=error_code)
         event.num_cached_tokens = sample.request.num_cached_tokens
         if reason == "length":
             event.prompt_logprobs = self._take_scores(sample)
         self._events.append(event)
         self._retire(sample)
 
-    def _fail(self, request: Request, error: str) -> None:
+    def _fail(self, request: Request, error: str, error_code: str | None) -> None:
         for sample in request.samples:
             if not sample.finished:
                 sample.table.forget()
-                self._end(sample, "error", error)
+                self._end(sample, "error", error, error_code)
 
     def _retire(self, sample: Sample) -> None:
         request = sample.request
