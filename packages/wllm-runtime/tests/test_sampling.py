@@ -162,6 +162,26 @@ def test_scores_that_are_not_finite_end_one_request_only(tmp_path: Path) -> None
     engine._model_runner._model.embedding[50] = float("nan")
     broken = generate(engine, [5, 50, 6], temperature=0, max_tokens=4)
     assert broken[-1].finish_reason == "error" and "not finite" in (broken[-1].error or "")
+    assert broken[-1].error_code is None
     healthy = generate(engine, PROMPT, temperature=0, max_tokens=4, ignore_eos=True)
     assert len(tokens_of(healthy)) == 4
+    assert engine.stats().num_free_blocks == engine.stats().num_blocks
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        {"min_tokens": 3, "allowed_token_ids": [2]},
+        {"min_tokens": 3, "stop_token_ids": range(TINY_VOCAB_SIZE)},
+        {"allowed_token_ids": [7], "bad_words_token_ids": [[7]]},
+        {"repetition_penalty": 1e-300},
+    ],
+)
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_parameters_that_leave_no_token_are_the_requests_own_fault(
+    model: Any, impossible: dict[str, Any], temperature: float
+) -> None:
+    engine, _ = model
+    events = generate(engine, PROMPT, temperature=temperature, max_tokens=4, **impossible)
+    assert (events[-1].finish_reason, events[-1].error_code) == ("error", "no_token_allowed")
     assert engine.stats().num_free_blocks == engine.stats().num_blocks

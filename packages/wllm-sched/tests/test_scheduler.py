@@ -211,6 +211,19 @@ def test_a_failing_request_fails_alone() -> None:
     assert all("not finite" in (answer[-1].error or "not finite") for answer in events.values())
 
 
+def test_the_code_of_a_failure_reaches_every_sample_of_its_request() -> None:
+    scheduler = Scheduler(CONFIG, BlockPool(40, 4))
+    scheduler.submit(Submit(0, [1, 2, 3], SamplingParams(n=2)))
+    scheduler.submit(Submit(1, [4, 5, 6], SamplingParams()))
+    plan = scheduler.plan()
+    assert plan is not None and [row.slot for row in plan.rows] == [0, 1]
+    scheduler.commit(
+        plan, StepResult(tokens=(-1, -1), logprobs=(None, None), errors={0: "a", 1: "b"}, error_codes={0: "own"})
+    )
+    told = {(e.request_id, e.index): (e.error, e.error_code) for e in scheduler.take_events()}
+    assert told == {(0, 0): ("a", "own"), (0, 1): ("a", "own"), (1, 0): ("b", None)}
+
+
 def test_the_kv_of_a_failed_request_is_not_shared() -> None:
     engine = FakeEngine(CONFIG, FakeModel(1000, error_every=1))
     engine.ask(0, [1] * 9, FOUR)

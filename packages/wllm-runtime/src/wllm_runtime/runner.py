@@ -16,8 +16,8 @@ from wllm_runtime.buffers import SlotTables
 from wllm_runtime.models.batch import StepBatch
 from wllm_runtime.models.decoder import Decoder
 from wllm_runtime.prompt_scores import PromptScores
-from wllm_runtime.sampler import Sampler
-from wllm_sched.plan import StepPlan, StepResult, TokenLogprobs
+from wllm_runtime.sampler import Drawn, Sampler
+from wllm_sched.plan import StepPlan, StepResult
 
 
 class CpuStepHandle:
@@ -65,9 +65,17 @@ class ModelRunner:
         torch.cumsum(rows[:, 2], 0, out=cu_q[1:])
         batch = self._batch(plan, rows, cu_q)
         hidden = self._model(batch)
-        tokens, logprobs, errors = self._sample(plan, rows, cu_q, hidden)
+        drawn = self._sample(plan, rows, cu_q, hidden)
         prompt_logprobs = self._prompt_scores.of_step(plan, hidden)
-        return StepResult(tokens=tokens, logprobs=logprobs, prompt_logprobs=prompt_logprobs, errors=errors)
+        if drawn is None:
+            return StepResult(tokens=(), logprobs=(), prompt_logprobs=prompt_logprobs)
+        return StepResult(
+            tokens=drawn.token_ids,
+            logprobs=drawn.logprobs,
+            prompt_logprobs=prompt_logprobs,
+            errors=drawn.errors,
+            error_codes=drawn.error_codes,
+        )
 
     def _apply_changes(self, plan: StepPlan) -> None:
         self._tables.enter(plan.new_slots)
@@ -120,14 +128,12 @@ class ModelRunner:
         lengths = torch.maximum(prompt_lens, positions + 1)
         return self._model.config.rope.cos_sin_rows(positions, lengths, self._kv[0].dtype)
 
-    def _sample(
-        self, plan: StepPlan, rows: torch.Tensor, cu_q: torch.Tensor, hidden: torch.Tensor
-    ) -> tuple[tuple[int, ...], tuple[TokenLogprobs | None, ...], dict[int, str]]:
+    def _sample(self, plan: StepPlan, rows: torch.Tensor, cu_q: torch.Tensor, hidden: torch.Tensor) -> Drawn | None:
         sampling = [index for index, row in enumerate(plan.rows) if row.samples]
         if not sampling:
-            return (), (), {}
+            return None
         last = cu_q[1:][sampling].long() - 1
         logits = self._model.logits(hidden[last])
         drawn = self._sampler.sample(logits, [plan.rows[index] for index in sampling])
         advance_step(rows[sampling], drawn.tokens, self._tables.token_table, self._tables.lengths)
-        return drawn.token_ids, drawn.logprobs, drawn.errors
+        return drawn

@@ -153,7 +153,7 @@ class FakeRunner:
                 held.tokens.append(token)
                 held.states.append(self.model.extend(state, token))
                 lengths[row.slot] = len(held.tokens)
-        return FakeResult(tuple(tokens), tuple(logprobs), scores, errors, lengths)
+        return FakeResult(tuple(tokens), tuple(logprobs), scores, errors, lengths=lengths)
 
     def _score(self, row: Row, held: _Slot, num_top: int) -> tuple[TokenLogprobs, ...]:
         end = min(row.start + row.count, held.entry.num_prompt_tokens - 1)
