@@ -34,7 +34,12 @@ async def chat_prompt(
             extra=extra,
         )
 
-    plain = [_plain(message, knows_tools=model.knows_tools) for message in messages]
+    try:
+        plain = [_plain(message, knows_tools=model.knows_tools) for message in messages]
+    except RecursionError:
+        raise InvalidRequest(
+            "The arguments of a tool call are nested too deeply. Send flatter JSON.", param="messages"
+        ) from None
     try:
         return await render(plain)
     except InvalidRequest:

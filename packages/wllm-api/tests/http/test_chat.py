@@ -170,6 +170,15 @@ def test_history_with_tool_calls(client: httpx.Client, assistant: dict[str, Any]
     assert "22 C" in prompt
 
 
+@pytest.mark.parametrize("depth", [*range(800, 1000, 5), 100_000])
+def test_deeply_nested_arguments_are_taken_or_refused(client: httpx.Client, depth: int) -> None:
+    deep = "[" * depth + "]" * depth
+    call = {"id": "0", "type": "function", "function": {"name": "deep", "arguments": deep}}
+    messages = [*USER, {"role": "assistant", "tool_calls": [call]}]
+    answer = client.post("/v1/chat/completions", json={"messages": messages, "max_tokens": 1})
+    assert answer.status_code in (200, 400), answer.text
+
+
 def test_history_with_no_tool_calls(client: httpx.Client) -> None:
     messages = [*USER, {"role": "assistant", "content": "Hi.", "tool_calls": []}, {"role": "user", "content": "Bye"}]
     assert "<tool_call>" not in prompt_of(client, messages)

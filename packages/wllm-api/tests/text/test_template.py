@@ -217,6 +217,20 @@ def test_any_failure_is_a_template_error(source: str) -> None:
         ChatTemplate(source, {}).render(MESSAGES)
 
 
+@pytest.mark.parametrize("depth", [*range(300, 1000, 25), 100_000])
+def test_deep_nesting_is_taken_or_refused(depth: int) -> None:
+    value: object = "x"
+    for _ in range(depth):
+        value = [value]
+    messages = [{"role": "user", "content": "Hi", "tool_calls": value}]
+    for template in (ChatTemplate(CHATML, {}), ChatTemplate("{{ (extra or messages) | tojson }}", {})):
+        for arguments in ({"extra": {"extra": value}}, {"tools": [{"parameters": value}]}, {}):
+            try:
+                template.render(messages if not arguments else MESSAGES, **arguments)
+            except TemplateError as error:
+                assert depth > 300, error
+
+
 def test_messages_are_plain_data() -> None:
     with pytest.raises(TemplateError, match="not datetime"):
         ChatTemplate(CHATML, {}).render([{"role": "user", "content": datetime.now()}])

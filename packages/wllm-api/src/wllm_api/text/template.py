@@ -77,8 +77,14 @@ class ChatTemplate:
         extra: Mapping[str, object] | None = None,
     ) -> str:
         """The prompt for `messages`; `extra` are further template variables. Raises `TemplateError`."""
-        chat = [_plain_message(message) for message in messages]
-        variables = {name: _plain(value) for name, value in (extra or {}).items()}
+        try:
+            chat = [_plain_message(message) for message in messages]
+            variables = {name: _plain(value) for name, value in (extra or {}).items()}
+            shown_tools = None if tools is None else _plain(list(tools))
+        except RecursionError:
+            raise TemplateError(
+                "The messages, tools or variables for the chat template are nested too deeply. Send flatter ones."
+            ) from None
         reserved = _OWN_VARIABLES.intersection(variables)
         if reserved:
             raise TemplateError(f"Template variables cannot be named {sorted(reserved)}. Use the request's own fields.")
@@ -95,7 +101,7 @@ class ChatTemplate:
             **self._special_tokens,
             **variables,
             "messages": chat,
-            "tools": None if tools is None else _plain(list(tools)),
+            "tools": shown_tools,
             "add_generation_prompt": add_generation_prompt,
         }
         prompt = self._run(variables)
