@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy
 import pytest
+import torch
 
 from wllm import LLM, SamplingParams
 from wllm.default_model import HUB_ID, default_model
@@ -106,6 +108,23 @@ def test_ids_of_an_array_library_are_taken_and_fractions_are_not(llm: LLM) -> No
         llm.generate([[5.5, 6.0]], GREEDY, use_tqdm=False)  # type: ignore[list-item]
 
 
+@pytest.mark.parametrize("array", [numpy.array, torch.tensor], ids=["numpy", "torch"])
+def test_an_array_is_one_prompt_and_one_of_two_dimensions_is_several(llm: LLM, array: Callable[..., Any]) -> None:
+    def prompts_of(prompts: Any) -> list[list[int]]:
+        params = SamplingParams(max_tokens=1)
+        return [output.prompt_token_ids for output in llm.generate(prompts, params, use_tqdm=False)]
+
+    assert prompts_of(array([5, 6])) == [[5, 6]]
+    assert prompts_of(array([[5, 6], [7, 8]])) == [[5, 6], [7, 8]]
+    assert prompts_of([array([5]), array([6])]) == [[5], [6]]
+
+
+@pytest.mark.parametrize("prompt", [b"Hello", [b"Hello"], {"prompt_token_ids": bytearray(b"Hello")}])
+def test_bytes_are_no_token_ids(llm: LLM, prompt: Any) -> None:
+    with pytest.raises(TypeError, match="decode it"):
+        llm.generate(prompt, GREEDY, use_tqdm=False)
+
+
 def test_the_same_prompt_again_is_cached(llm: LLM) -> None:
     prompt = "A prompt that is long enough to fill a block or two of the KV cache, as most prompts are today."
     llm.generate(prompt, GREEDY, use_tqdm=False)
@@ -131,6 +150,19 @@ def test_streamed_pieces_join_to_the_answer_and_may_be_left(llm: LLM) -> None:
     next(stream)
     stream.close()
     assert llm.stats().num_running == 0
+
+
+def test_a_call_within_an_open_stream_is_refused_and_takes_nothing_from_it(llm: LLM) -> None:
+    params = SamplingParams(temperature=0, max_tokens=20)
+    expected = "".join(llm.stream_chat(CAPITAL, params))
+    stream = llm.stream_chat(CAPITAL, params)
+    pieces = [next(stream)]
+    with pytest.raises(RuntimeError, match="another call"):
+        llm.generate("Hello", GREEDY, use_tqdm=False)
+    with pytest.raises(RuntimeError, match="another call"):
+        next(llm.stream_chat(CAPITAL, params))
+    assert "".join([*pieces, *stream]) == expected
+    assert llm.generate("Hello", GREEDY, use_tqdm=False)
 
 
 def test_after_shutdown_it_says_so() -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Generator, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeAlias, cast
 
@@ -82,6 +84,7 @@ class LLM:
         self._engine = create_engine(config)
         self._ids = itertools.count()
         self._closed = False
+        self._stepping = threading.Lock()
         info = self._engine.model_info
         self._tokenizer = Tokenizer.from_json(info.tokenizer_json) if info.tokenizer_json is not None else None
         self._template = (
@@ -112,16 +115,17 @@ class LLM:
         texts_and_ids = [self._to_ids(prompt) for prompt in _as_list(prompts)]
         params = self._params_for(len(texts_and_ids), sampling_params)
         collectors: dict[int, Collector] = {}
-        try:
-            for (text, ids), wanted in zip(texts_and_ids, params, strict=True):
-                request_id = next(self._ids)
-                self._engine.submit(Submit(request_id, ids, wanted))
-                collectors[request_id] = Collector(text, ids, wanted, self._tokenizer)
-            self._run(collectors, use_tqdm)
-        except BaseException:
-            # A refused prompt, Ctrl+C or a failed step: leave nothing of this call behind in the engine.
-            self._abandon(collectors)
-            raise
+        with self._one_call_at_a_time():
+            try:
+                for (text, ids), wanted in zip(texts_and_ids, params, strict=True):
+                    request_id = next(self._ids)
+                    self._engine.submit(Submit(request_id, ids, wanted))
+                    collectors[request_id] = Collector(text, ids, wanted, self._tokenizer)
+                self._run(collectors, use_tqdm)
+            except BaseException:
+                # A refused prompt, Ctrl+C or a failed step: leave nothing of this call behind in the engine.
+                self._abandon(collectors)
+                raise
         return [collector.result for collector in collectors.values()]
 
     def chat(
@@ -159,20 +163,21 @@ class LLM:
         prompt = self._render(messages, add_generation_prompt=True, continue_final_message=False, extra=None)
         (params,) = self._params_for(1, sampling_params)
         request_id, ids = next(self._ids), prompt["prompt_token_ids"]
-        self._engine.submit(Submit(request_id, ids, params))
-        collector = Collector(prompt["prompt"], ids, params, self._tokenizer)
-        shown = 0
-        try:
-            while not collector.finished:
-                for event in self._engine.step():
-                    if event.request_id == request_id and collector.push(event):
-                        self._engine.abort(Abort(request_id, event.index))
-                text = collector.result.outputs[0].text
-                if len(text) > shown:
-                    yield text[shown:]
-                    shown = len(text)
-        finally:
-            self._abandon([request_id])
+        with self._one_call_at_a_time():
+            self._engine.submit(Submit(request_id, ids, params))
+            collector = Collector(prompt["prompt"], ids, params, self._tokenizer)
+            shown = 0
+            try:
+                while not collector.finished:
+                    for event in self._engine.step():
+                        if event.request_id == request_id and collector.push(event):
+                            self._engine.abort(Abort(request_id, event.index))
+                    text = collector.result.outputs[0].text
+                    if len(text) > shown:
+                        yield text[shown:]
+                        shown = len(text)
+            finally:
+                self._abandon([request_id])
 
     def shutdown(self) -> None:
         """Release the model; the object cannot be used afterwards."""
@@ -193,6 +198,19 @@ class LLM:
     def _check_open(self) -> None:
         if self._closed:
             raise RuntimeError("this LLM was shut down; create a new one")
+
+    @contextmanager
+    def _one_call_at_a_time(self) -> Iterator[None]:
+        # Whoever steps the engine takes the events of all requests: two callers would lose each other's.
+        if not self._stepping.acquire(blocking=False):
+            raise RuntimeError(
+                "this LLM is in the middle of another call, perhaps a stream_chat() that was not read to its end; "
+                "finish or close() that one first"
+            )
+        try:
+            yield
+        finally:
+            self._stepping.release()
 
     def _render(
         self,
@@ -266,11 +284,25 @@ class LLM:
 
 
 def _plain_ids(token_ids: Sequence[int]) -> list[int]:
-    # Array libraries have integers of their own; what has no exact integer value is refused.
+    # Array libraries have integers of their own; what has no exact integer value is refused. Bytes iterate as integers,
+    # but are text that was not decoded.
+    if isinstance(token_ids, bytes | bytearray | memoryview):
+        raise TypeError(f"a prompt is a text or token ids, not {type(token_ids).__name__}; decode it to a text first")
     return [operator.index(token_id) for token_id in token_ids]
 
 
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    if isinstance(prompts, (str, Mapping)) or (prompts and isinstance(prompts[0], int)):
+    if isinstance(prompts, (str, bytes, Mapping)) or (len(prompts) and _is_integer(prompts[0])):
         return [cast(Prompt, prompts)]
     return list(cast("Sequence[Prompt]", prompts))
+
+
+def _is_integer(value: object) -> bool:
+    # An array of one integer has an index too, but is a prompt of one token.
+    if getattr(value, "ndim", 0):
+        return False
+    try:
+        operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return True
