@@ -61,6 +61,7 @@ def test_unknown_fields_are_named() -> None:
     {"stream": "yes"}, {"stream_options": {"include_usage": True}}, {"stream": True, "stream_options": 3},
     {"stop_token_ids": [-1]}, {"prompt_logprobs": 21}, {"prompt_logprobs": -1}, {"request_id": "a b"},
     {"truncate_prompt_tokens": -2}, {"priority": "high"}, {"cache_salt": 3}, {"bad_words": [3]},
+    {"bad_words": ["a"] * 1001},
 ])  # fmt: skip
 @pytest.mark.parametrize(("schema", "minimal"), ALL)
 def test_values_out_of_range(schema: type[Body], minimal: dict[str, object], fields: dict[str, object]) -> None:

@@ -33,3 +33,10 @@ def test_a_blank_word_is_refused(byte_level: Tokenizer) -> None:
     with pytest.raises(InvalidParameter, match="bad word is empty") as caught:
         resolve_bad_words(SamplingParams(bad_words=["  "]), byte_level)
     assert caught.value.parameter == "bad_words"
+
+
+def test_each_word_is_banned_once_in_the_order_given(byte_level: Tokenizer) -> None:
+    once = resolve_bad_words(SamplingParams(bad_words=["b", "a"]), byte_level)
+    again = resolve_bad_words(SamplingParams(bad_words=["b", " b", "a", "b"]), byte_level)
+    assert again.bad_words_token_ids == once.bad_words_token_ids
+    assert len(once.bad_words_token_ids) == 4

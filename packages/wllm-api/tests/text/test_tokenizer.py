@@ -2,6 +2,8 @@
 
 import json
 import random
+import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -136,3 +138,14 @@ BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": Tru
 def test_other_decoders_are_refused_by_name(with_decoder: Callable[[object], str], decoder: dict[str, object]) -> None:
     with pytest.raises(TokenizerError, match=r"WordPiece|Strip|Regex"):
         Tokenizer.from_json(with_decoder(decoder))
+
+
+def test_a_long_text_leaves_other_threads_running(byte_level: Tokenizer) -> None:
+    text = "hello world " * 50_000
+    worker = threading.Thread(target=byte_level.encode, args=(text,))
+    worker.start()
+    turns = 0
+    while worker.is_alive():
+        time.sleep(0.001)
+        turns += 1
+    assert turns > 10

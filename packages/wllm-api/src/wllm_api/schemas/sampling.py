@@ -11,6 +11,7 @@ from wllm_api.schemas.base import Body, Count, Flag, Number, Part, TokenId
 
 MAX_LOGPROBS = 20
 MAX_STOP_STRINGS = 16
+MAX_BAD_WORDS = 1_000  # each is compared with the answer's end at every token
 INT64 = 2**63
 
 
@@ -98,7 +99,7 @@ class SamplingFields(Body):
     stop_token_ids: list[TokenId] = Field(default_factory=list)
     include_stop_str_in_output: Flag = False
     skip_special_tokens: Flag = True
-    bad_words: list[StrictStr] = Field(default_factory=list)
+    bad_words: Annotated[list[StrictStr], Field(max_length=MAX_BAD_WORDS)] = Field(default_factory=list)
     allowed_token_ids: list[TokenId] | None = None
     prompt_logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     truncate_prompt_tokens: Annotated[StrictInt, Field(ge=-1)] | None = None

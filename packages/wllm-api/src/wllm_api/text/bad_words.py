@@ -16,7 +16,7 @@ def resolve_bad_words(params: SamplingParams, tokenizer: Tokenizer) -> SamplingP
     """
     if not params.bad_words:
         return params
-    banned = [tuple(token_ids) for token_ids in params.bad_words_token_ids]
+    banned = dict.fromkeys(tuple(token_ids) for token_ids in params.bad_words_token_ids)
     for word in params.bad_words:
         bare = word.lstrip()
         if not bare:
@@ -24,6 +24,6 @@ def resolve_bad_words(params: SamplingParams, tokenizer: Tokenizer) -> SamplingP
         # A vocabulary has one token for the word at the start of a text and another for the word after a space.
         for text in (bare, " " + bare):
             token_ids = tuple(tokenizer.encode(text, add_special_tokens=False))
-            if token_ids and token_ids not in banned:
-                banned.append(token_ids)
+            if token_ids:
+                banned[token_ids] = None
     return replace(params, bad_words=(), bad_words_token_ids=tuple(banned))

@@ -69,8 +69,8 @@ class Tokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of `text`; raises `InvalidText`."""
-        _check(text)
-        return self._inner.encode(text, add_special_tokens=add_special_tokens).ids
+        # The library's `encode` holds the interpreter lock, which would stop every other thread during a long text.
+        return self.encode_batch([text], add_special_tokens=add_special_tokens)[0]
 
     def encode_batch(self, texts: Sequence[str], *, add_special_tokens: bool = True) -> list[list[int]]:
         """Token ids of each text, encoded in parallel; raises `InvalidText`."""
