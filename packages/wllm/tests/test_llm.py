@@ -31,8 +31,8 @@ def test_chat_answers_and_ends(llm: LLM) -> None:
     assert sample.token_ids[-1] == 2 and sample.stop_reason is None
 
 
-def test_the_default_model_brings_its_authors_sampling(llm: LLM) -> None:
-    assert llm.model_info.default_sampling == {"temperature": 0.2, "top_p": 0.9}
+def test_the_default_model_is_greedy_unless_asked_otherwise(llm: LLM) -> None:
+    assert llm.model_info.default_sampling == {"temperature": 0.0}
 
 
 def test_prompts_of_all_kinds_keep_their_order(llm: LLM) -> None:

@@ -119,7 +119,7 @@ async def _routing_error(request: Request, error: Exception) -> Response:
     path = request.url.path
     refusal: HttpError
     if error.status_code == 404:
-        refusal = NotFound(f"There is no route {request.method} {path}. The API is under /v1.")
+        refusal = NotFound(f"There is no route {request.method} {path}. /openapi.json lists those that there are.")
     elif error.status_code == 405:
         refusal = MethodNotAllowed(f"The route {path} does not take {request.method}.")
     else:

@@ -91,7 +91,7 @@ class ApiServer(uvicorn.Server):
             for sock in sockets:
                 sock.close()
         if self._serving.fatal is not None:
-            logger.error("the server ended: %s", self._serving.fatal)
+            logger.error("the server ends: %s", self._serving.fatal)
             return EXIT_FAILED
         return EXIT_OK
 
@@ -136,3 +136,4 @@ class ApiServer(uvicorn.Server):
             # The engine process sees the end of its pipe and goes too.
             os._exit(EXIT_INTERRUPTED)
         self.should_exit = True
+        logger.info("stopping; running answers have %g s to end, Ctrl+C again ends them at once", self._grace_s)

@@ -29,7 +29,7 @@ class Limits:
 
     max_waiting: int = 256
     max_body_bytes: int = 32 * 1024 * 1024
-    max_samples: int = 2048
+    max_samples: int = 256
     ping_interval_s: float = 15.0
     stalled_client_s: float = 300.0
     shutdown_grace_s: float = 5.0

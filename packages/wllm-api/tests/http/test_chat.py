@@ -217,7 +217,9 @@ def test_trailing_space_of_the_continued_message_stays(client: httpx.Client) -> 
     assert prompt_of(client, messages, continue_final_message=True).endswith("An apple ")
 
 
-@pytest.mark.parametrize("bias", [{"999999999": 5, "-1": 3}, {"512": 1}, {"abc": 1}, {"5": 1000}])
+@pytest.mark.parametrize(
+    "bias", [{"999999999": 5, "-1": 3}, {"512": 1}, {"abc": 1}, {"5": 1000}, {str(n): 1 for n in range(2000)}]
+)
 def test_bad_logit_bias(client: httpx.Client, bias: dict[str, float]) -> None:
     """R14."""
     assert refused(client, logit_bias=bias)["param"] == "logit_bias"

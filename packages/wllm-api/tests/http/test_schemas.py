@@ -56,7 +56,7 @@ def test_unknown_fields_are_named() -> None:
     {"temperature": -0.1}, {"temperature": 2.1}, {"temperature": "hot"}, {"top_p": 1.1}, {"top_p": -1},
     {"top_k": -2}, {"min_p": 2}, {"repetition_penalty": 0}, {"presence_penalty": 3}, {"frequency_penalty": -3},
     {"seed": 2**63}, {"seed": -(2**63) - 1}, {"seed": "7"}, {"stop": ""}, {"stop": ["a", ""]}, {"stop": [1]},
-    {"stop": ["a"] * 17}, {"stop": {}}, {"logit_bias": {"abc": 1}}, {"logit_bias": {"5": 1000}},
+    {"stop": ["a"] * 17}, {"stop": "a" * 5000}, {"stop": {}}, {"logit_bias": {"abc": 1}}, {"logit_bias": {"5": 1000}},
     {"logit_bias": {"5": "x"}}, {"logit_bias": [1]}, {"max_tokens": -2}, {"max_tokens": "9"}, {"max_tokens": 1.5},
     {"stream": "yes"}, {"stream_options": {"include_usage": True}}, {"stream": True, "stream_options": 3},
     {"stop_token_ids": [-1]}, {"prompt_logprobs": 21}, {"prompt_logprobs": -1}, {"request_id": "a b"},

@@ -53,7 +53,7 @@ def create_engine(config: EngineConfig) -> ModelEngine:
         load_format=config.load_format,
         skip_tokenizer=config.skip_tokenizer_init,
     )
-    settings.add("model", config.model, f"{checkpoint.format}: {checkpoint.path}")
+    settings.add("model", checkpoint.path.name, checkpoint.format)
     decoder_config = _decoder_config(checkpoint)
     device = resolve_device(config, settings)
     dtype = resolve_dtype(config, checkpoint.config.dtype, device, settings)
@@ -66,7 +66,7 @@ def create_engine(config: EngineConfig) -> ModelEngine:
         context_len=decoder_config.rope.longest_context,
         max_num_seqs=num_seqs,
     )
-    settings.add("kv_blocks", memory.num_kv_blocks, f"{memory.kv_bytes / MIB:,.0f} MiB; {memory.reason_blocks}")
+    settings.add("kv_blocks", memory.num_kv_blocks, f"{memory.kv_bytes // MIB:,} MiB; {memory.reason_blocks}")
     settings.add("max_model_len", memory.max_model_len, memory.reason_model_len)
     caching = "on" if config.enable_prefix_caching else "off"
     settings.add("prefix_caching", caching, "a later request that begins alike skips its prefill")
@@ -173,7 +173,7 @@ def _model_info(
     settings.add(
         "default_sampling",
         ", ".join(f"{name} {value:g}" for name, value in sampling.items()) or "temperature 1",
-        "where a request is silent; " + ("as given" if config.override_generation_config else "the model's own"),
+        "where a request is silent",
     )
     return ModelInfo(
         model=config.model,

@@ -58,7 +58,7 @@ def plan_memory(
         budget, why = _budget(config, device)
         most_useful = max_num_seqs * _ceil_div(wanted_len, block_size)
         num_blocks = min(budget // bytes_per_block, most_useful)
-        limit = "all that the slots can use" if num_blocks == most_useful else f"{budget // MIB:,} MiB: {why}"
+        limit = "all that the slots can use" if num_blocks == most_useful else why
         reason = f"{limit}; {bytes_per_block / 1024:,.0f} KiB a block of {block_size} tokens"
     fits = num_blocks * block_size
     if config.max_model_len is not None and fits < wanted_len:

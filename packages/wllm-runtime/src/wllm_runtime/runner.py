@@ -20,7 +20,7 @@ from wllm_runtime.sampler import Drawn, Sampler
 from wllm_sched.plan import StepPlan, StepResult
 
 
-class CpuStepHandle:
+class LaunchedStep:
     """A step on the runner's stream."""
 
     def __init__(self, future: Future[StepResult]) -> None:
@@ -48,9 +48,9 @@ class ModelRunner:
         )
         self._stream = ThreadPoolExecutor(max_workers=1, thread_name_prefix="wllm-step")
 
-    def launch(self, plan: StepPlan) -> CpuStepHandle:
+    def launch(self, plan: StepPlan) -> LaunchedStep:
         """Start the step and return at once."""
-        return CpuStepHandle(self._stream.submit(self._run, plan))
+        return LaunchedStep(self._stream.submit(self._run, plan))
 
     def close(self) -> None:
         """Wait for what is in flight and stop the stream."""

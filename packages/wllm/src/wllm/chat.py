@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
-from wllm.console import complain, say
+from wllm.console import complain, say, settings_table
 from wllm.llm import LLM
 from wllm_api.errors import TemplateError
 from wllm_sched import SamplingParams
@@ -16,8 +17,9 @@ HELP = """  /reset   forget the conversation
 
 def chat(settings: Mapping[str, Any], *, system: str | None, temperature: float | None, max_tokens: int | None) -> int:
     """Run the conversation until the user leaves; returns the exit code."""
+    say("loading the model")
     with LLM(**settings) as llm:
-        say(f"{llm.model_info.model}\n{HELP}")
+        say(f"{settings_table(llm.model_info.settings)}\n{HELP}")
         defaults = dict(llm.model_info.default_sampling)
         if temperature is not None:
             defaults["temperature"] = temperature
@@ -41,7 +43,7 @@ def chat(settings: Mapping[str, Any], *, system: str | None, temperature: float 
 
 def _ask() -> str | None:
     try:
-        return input("> ").strip()
+        return input("> " if sys.stdin.isatty() else "").strip()
     except (EOFError, KeyboardInterrupt):
         say()
         return None

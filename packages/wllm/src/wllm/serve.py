@@ -37,6 +37,24 @@ class ServeOptions:
     metrics_prefix: str
 
 
+class Announcer:
+    """Tells the terminal where the server is and when it is ready."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._url = ""
+
+    def bound(self, url: str) -> None:
+        """The address is ours; requests get a 503 until the model is loaded."""
+        self._url = url
+        say(f"listening on {url}/v1, loading the model (Ctrl+C ends the server)")
+
+    def ready(self, info: ModelInfo) -> None:
+        """The first request would be taken."""
+        say(settings_table(info.settings))
+        say(f"ready: {', '.join(self._names)} on {self._url}/v1")
+
+
 def serve(model: str | None, engine_settings: Mapping[str, Any], options: ServeOptions) -> int:
     """Serve until Ctrl+C; returns the exit code. Raises `ConfigError`, `PortUnavailable` or `ExposedWithoutKey`."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -53,6 +71,7 @@ def serve(model: str | None, engine_settings: Mapping[str, Any], options: ServeO
     say(f"wLLM: model {model} ({reason})")
     keys = tuple(options.api_keys) or tuple(filter(None, [os.environ.get(API_KEY_VARIABLE)]))
     names = tuple(options.served_model_names) or (served_name(model),)
+    announcer = Announcer(names)
     app = create_app(
         EngineProcess(FACTORY, settings),
         served_model_names=names,
@@ -62,14 +81,14 @@ def serve(model: str | None, engine_settings: Mapping[str, Any], options: ServeO
             allowed_hosts=(options.host, *options.allowed_hosts),
         ),
         metrics_prefix=options.metrics_prefix,
-        on_ready=lambda info: _announce_ready(info, names),
+        on_ready=announcer.ready,
     )
     return serve_app(
         app,
         options.host,
         options.port,
         no_auth=options.no_auth,
-        on_bound=lambda url: say(f"listening on {url}/v1, loading the model (Ctrl+C ends the server)"),
+        on_bound=announcer.bound,
     )
 
 
@@ -79,8 +98,3 @@ def served_name(model: str) -> str:
     if path.suffix.lower() == ".gguf":
         return path.stem
     return path.resolve().name if path.exists() else model
-
-
-def _announce_ready(info: ModelInfo, names: Sequence[str]) -> None:
-    say(settings_table(info.settings))
-    say(f"ready: {', '.join(names)}")

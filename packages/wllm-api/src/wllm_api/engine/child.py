@@ -51,11 +51,16 @@ def main(channel: Channel, factory: str, options: Mapping[str, object]) -> None:
         _serve(engine, inbox, outbox)
         engine.close()
     except Exception as error:
-        outbox.put(Failure(f"{type(error).__name__}: {error}", traceback.format_exc(), loading))
+        outbox.put(Failure(_told(error), traceback.format_exc(), loading))
         raise SystemExit(1) from None
     finally:
         outbox.put(None)
         writer.join()
+
+
+def _told(error: Exception) -> str:
+    # The named exceptions of wLLM say what happened and what to do; of any other the kind matters.
+    return str(error) if type(error).__module__.startswith("wllm") else f"{type(error).__name__}: {error}"
 
 
 def _ignore_interrupts() -> None:

@@ -213,7 +213,6 @@ class EngineProcess:
 
     def _give_up(self, text: str) -> None:
         self.error = text
-        logger.error("%s", text)
         self._set_state("failed")
         if self._on_failed is not None:
             self._on_failed(text)

@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from multiprocessing import resource_tracker
 
 from wllm_api.engine import child
 from wllm_api.engine.job_object import end_with_this_process
@@ -44,15 +45,14 @@ else:
 
     @contextlib.contextmanager
     def _interrupts_ignored() -> Iterator[None]:
-        # The same here; but signal handlers belong to the main thread.
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # The child inherits the block, and this process gets an interrupt that comes meanwhile when the block ends;
+        # ignoring it would lose it. Starting the resource tracker unblocks the signal, so it is started before.
+        resource_tracker.ensure_running()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class SpawnedEngine:

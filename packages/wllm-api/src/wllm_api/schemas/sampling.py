@@ -11,6 +11,9 @@ from wllm_api.schemas.base import Body, Count, Flag, Number, Part, TokenId
 
 MAX_LOGPROBS = 20
 MAX_STOP_STRINGS = 16
+MAX_STOP_LENGTH = 4096
+# Entries cost time in every step of every request that runs beside.
+MAX_BIASED_TOKENS = 1024
 MAX_BAD_WORDS = 1_000  # each is compared with the answer's end at every token
 INT64 = 2**63
 
@@ -21,6 +24,8 @@ def _stop_list(value: object) -> object:
         raise ValueError("must be a string or a list of strings")
     if len(stops) > MAX_STOP_STRINGS:
         raise ValueError(f"has {len(stops)} strings; at most {MAX_STOP_STRINGS} are allowed")
+    if any(len(stop) > MAX_STOP_LENGTH for stop in stops):
+        raise ValueError(f"has a string of more than {MAX_STOP_LENGTH} characters")
     if "" in stops:
         raise ValueError("holds an empty string, which would end every answer at once")
     return stops
@@ -29,6 +34,8 @@ def _stop_list(value: object) -> object:
 def _bias_map(value: object) -> object:
     if not isinstance(value, dict):
         raise ValueError("must be an object that maps token ids to numbers")
+    if len(value) > MAX_BIASED_TOKENS:
+        raise ValueError(f"has {len(value)} entries; at most {MAX_BIASED_TOKENS} are allowed")
     bias: dict[int, float] = {}
     for key, number in value.items():
         try:
