@@ -33,7 +33,7 @@ class BlockTable:
 
     def match(self, token_ids: Sequence[int], salt: bytes = b"") -> list[int]:
         """The cached blocks that `adopt` would take now; takes nothing."""
-        assert not self.block_ids, "I1: only an empty table looks for cached blocks"
+        assert not self.block_ids, "Only an empty table looks for cached blocks"
         root = root_hash(salt, self.pool.generation)
         if root != self._root:
             self._root, self._hashes = root, []
@@ -74,7 +74,7 @@ class BlockTable:
         """
         count = len(token_ids) if num_tokens is None else num_tokens
         num_full = count // self.pool.block_size
-        assert num_full <= len(self.block_ids), "I3: a block is sealed that the table does not have"
+        assert num_full <= len(self.block_ids), "A block is sealed that the table does not have"
         first = self.num_sealed
         if num_full <= first:
             return 0
@@ -89,7 +89,7 @@ class BlockTable:
         the id of the block to copy from; None if `num_tokens` ends a block. Raises `OutOfBlocks` and changes nothing.
         """
         num_full, rest = divmod(num_tokens, self.pool.block_size)
-        assert -(-num_tokens // self.pool.block_size) <= len(self.block_ids), "I1: a fork of tokens without a block"
+        assert -(-num_tokens // self.pool.block_size) <= len(self.block_ids), "A fork of tokens without a block"
         if rest and not self.pool.num_free:
             raise OutOfBlocks(1, 0)
         child = self.share(num_full * self.pool.block_size)

@@ -133,9 +133,11 @@ class Scheduler:
         """Take in what `plan`, the oldest in flight, produced; `take_events` then tells of it."""
         self._after_launch()
         flight = self._flights.popleft()
-        assert flight.plan is plan, f"I14: step {plan.step} is committed before step {flight.plan.step}"
+        assert flight.plan is plan, f"Commit order: step {plan.step} is committed before step {flight.plan.step}"
         tokens, logprobs, scores, errors = result.tokens, result.logprobs, result.prompt_logprobs, result.errors
-        assert len(tokens) == len(logprobs) == flight.num_draws, f"I14: step {plan.step} returned {len(tokens)} tokens"
+        assert len(tokens) == len(logprobs) == flight.num_draws, (
+            f"I6: step {plan.step} returned {len(tokens)} tokens for {flight.num_draws} sampling rows"
+        )
         drawn = iter(zip(tokens, logprobs))
         for (slot, start, count, draws), sample in zip(plan.rows, flight.samples):
             if draws:
@@ -350,5 +352,5 @@ class Scheduler:
 
 
 def _start_times(sample: Sample) -> StartTimes:
-    assert sample.admitted_s is not None, "I14: a token of a sample that never had a slot"
+    assert sample.admitted_s is not None, "I5: a token of a sample that was never admitted"
     return StartTimes(sample.admitted_s - sample.request.submitted_s, perf_counter() - sample.admitted_s)
