@@ -21,7 +21,8 @@ def help_of(command: str) -> str:
 def test_every_flag_is_in_the_configuration_page() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"^\| `(--[a-z-]+)`", page, flags=re.MULTILINE))
-    offered = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", help_of("serve"))) - {"--help"}
+    helps = help_of("serve") + help_of("chat")
+    offered = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", helps)) - {"--help"}
     assert "--port" in offered
     assert documented == {flag for flag in offered if not flag.startswith("--no-enable")}
 
