@@ -1,7 +1,7 @@
 """The border between the ops and what runs them: every op's schema, and which implementation serves which device.
 
-The only place that chooses. Today the plain-torch reference serves every device, because no device code exists yet;
-compiled kernels will replace it here for CUDA, op by op, and `capabilities()` will say so. Each op is registered as
+The only place that chooses: the plain-torch reference serves the CPU, device code serves CUDA, and `capabilities()`
+says so. Each op is registered as
 `torch.ops.wllm.<name>` when the package is imported; the functions in `wllm_kernels.ops` call it from here.
 """
 
@@ -14,8 +14,9 @@ from typing import Any, Literal
 import torch
 
 from wllm_kernels import reference
+from wllm_kernels.device import norm as device_norm
 
-Implementation = Literal["reference"]
+Implementation = Literal["reference", "device"]
 _DEVICE_TYPES = ("cpu", "cuda")
 
 # Kept alive: torch forgets the ops of a library that is garbage-collected.
@@ -25,10 +26,19 @@ _LIBRARY: Any = torch.library.Library("wllm", "DEF")  # type: ignore[no-untyped-
 class Op:
     """An op: what it mutates is marked in its schema, and it returns nothing; the function in front allocates."""
 
-    def __init__(self, name: str, schema: str, reference_function: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        schema: str,
+        reference_function: Callable[..., None],
+        device_function: Callable[..., None] | None = None,
+    ) -> None:
         self.name = name
-        self.implementation_names: dict[str, Implementation] = dict.fromkeys(_DEVICE_TYPES, "reference")
-        self._functions = dict.fromkeys(_DEVICE_TYPES, reference_function)
+        self.implementation_names: dict[str, Implementation] = {
+            "cpu": "reference",
+            "cuda": "reference" if device_function is None else "device",
+        }
+        self._functions = {"cpu": reference_function, "cuda": device_function or reference_function}
         _LIBRARY.define(f"{name}({schema}) -> ()")
         for device_type, function in self._functions.items():
             _LIBRARY.impl(name, function, device_type.upper())
@@ -66,6 +76,7 @@ rms_norm = Op(
     "rms_norm",
     "Tensor x, Tensor weight, float eps, Tensor(a!)? residual, float weight_offset, Tensor(b!) out",
     reference.rms_norm,
+    device_norm.rms_norm,
 )
 act_mul = Op("act_mul", "Tensor x, str kind, Tensor(a!) out", reference.act_mul)
 prepare_step = Op(

@@ -1,0 +1,26 @@
+"""The kernel families: which files make one module of device code, with which macros, for which GPUs.
+
+A family is the unit of compilation and of loading. Its source is the concatenation of PRELUDE and its own parts, in
+this order; no file includes another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PRELUDE = ("types.cuh", "primitives.cuh", "numeric.cuh")
+# Compute capability times ten. 89 runs the code of 86, except where a family uses FP8.
+TARGETS = (75, 80, 86, 89, 90, 100, 120)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One module: `parts` are files of csrc/ behind the prelude; `targets` those that get machine code in the wheel."""
+
+    name: str
+    parts: tuple[str, ...]
+    defines: tuple[tuple[str, str], ...] = ()
+    targets: tuple[int, ...] = (75, 80, 86, 90, 100, 120)
+
+
+FAMILIES = (Family("norm", ("norm.cu",)),)

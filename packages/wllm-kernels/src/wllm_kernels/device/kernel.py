@@ -1,0 +1,92 @@
+"""A kernel as Python sees it: a name in a family, the layout of its parameters, and how it is launched.
+
+The modules of `wllm_kernels.device` describe their kernels with this class and never touch the driver. What resolves
+and launches them is a backend: the CUDA driver in the product, an emulator in the tests.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+Grid = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProperties:
+    """What launch code may ask about a GPU."""
+
+    capability: int  # times ten: 86
+    num_multiprocessors: int
+    max_shared_bytes: int  # of one block that asks for more than the default
+
+
+class Launch(Protocol):
+    """A resolved kernel; runs it on torch's current stream of its device."""
+
+    def __call__(self, grid: Grid, threads: int, shared_bytes: int, parameters: bytes) -> None: ...
+
+
+class Backend(Protocol):
+    """Resolves kernels for all devices of one type."""
+
+    def properties(self, device: torch.device) -> DeviceProperties:
+        """What this device is."""
+
+    def resolve(self, device: torch.device, family: str, name: str, shared_bytes: int) -> Launch:
+        """Load the kernel and allow it `shared_bytes` of shared memory; raises `KernelError` where it cannot run."""
+
+
+class Backends:
+    """The backend of each device type."""
+
+    def __init__(self) -> None:
+        self._by_type: dict[str, Backend] = {}
+
+    def register(self, device_type: str, backend: Backend) -> None:
+        """Use `backend` for devices of this type from now on; kernels that were resolved before are forgotten."""
+        self._by_type[device_type] = backend
+        for kernel in Kernel.all:
+            kernel.forget()
+
+    def __getitem__(self, device: torch.device) -> Backend:
+        return self._by_type[device.type]
+
+
+class Kernel:
+    """One kernel of a family. `layout` are its parameters in the letters of the module `struct`, 8-byte fields first.
+
+    `launches` counts what was launched in this process, by this object.
+    """
+
+    all: list[Kernel] = []
+
+    def __init__(self, family: str, name: str, layout: str, threads: int, shared_bytes: int = 0) -> None:
+        self.family, self.name, self.threads, self.shared_bytes = family, name, threads, shared_bytes
+        self.launches = 0
+        self._pack = struct.Struct(f"<{layout}").pack
+        self._resolved: dict[torch.device, Launch] = {}
+        Kernel.all.append(self)
+
+    def resolve(self, device: torch.device) -> Launch:
+        """Load it, so that no launch on `device` has to; needed before a graph capture."""
+        launch = self._resolved.get(device)
+        if launch is None:
+            launch = backends[device].resolve(device, self.family, self.name, self.shared_bytes)
+            self._resolved[device] = launch
+        return launch
+
+    def forget(self) -> None:
+        """Resolve anew at the next launch."""
+        self._resolved.clear()
+
+    def launch(self, device: torch.device, grid: Grid, *parameters: int | float) -> None:
+        """Run a grid of blocks; tensors are passed as `data_ptr()`, a missing one as 0."""
+        self.resolve(device)(grid, self.threads, self.shared_bytes, self._pack(*parameters))
+        self.launches += 1
+
+
+backends = Backends()
