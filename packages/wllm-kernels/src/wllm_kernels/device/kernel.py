@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 
@@ -62,7 +62,7 @@ class Kernel:
     `launches` counts what was launched in this process, by this object.
     """
 
-    all: list[Kernel] = []
+    all: ClassVar[list[Kernel]] = []
 
     def __init__(self, family: str, name: str, layout: str, threads: int, shared_bytes: int = 0) -> None:
         self.family, self.name, self.threads, self.shared_bytes = family, name, threads, shared_bytes
