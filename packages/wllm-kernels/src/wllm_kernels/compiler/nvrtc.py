@@ -29,7 +29,7 @@ class Compiled:
 
 
 class Nvrtc:
-    """A loaded NVRTC library. `version` is "12.9" for example; `path` a file, or a bare name that the system resolves."""
+    """A loaded NVRTC library of `version` "12.9", for example; `path` is a file, or a bare name the system finds."""
 
     def __init__(self, path: Path | str) -> None:
         """Raises `CompilationFailed` where the library cannot be loaded."""
@@ -96,7 +96,7 @@ def _builtins_beside(library: Path) -> list[Path]:
 
 
 def find_wheel() -> Path:
-    """The library inside the installed pip wheel; raises `CompilationFailed` where that is missing or of another version."""
+    """The library inside the pip wheel; raises `CompilationFailed` where that is missing or of another version."""
     fix = f'Install it with: python -m pip install "{WHEEL}=={WHEEL_VERSION}.*"'
     try:
         wheel = importlib.metadata.distribution(WHEEL)

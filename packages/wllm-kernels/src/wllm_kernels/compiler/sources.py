@@ -27,7 +27,7 @@ _COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', flags
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A family's text, complete; `digest` changes with whatever changes its machine code, except target and compiler."""
+    """A family's whole text; `digest` changes with whatever changes its machine code, except target and compiler."""
 
     family: str
     text: str
