@@ -1,0 +1,338 @@
+// A grid of CUDA threads on one CPU thread: every thread is a fiber, blocks run one after the other. What hardware may
+// do in any order happens here in an order drawn from a seed: which block comes next, which warp runs ahead and how
+// far, which of its lanes comes first.
+//
+// Reported, with block, thread and source line: a collective that lanes of one warp reach at different places or that
+// some never reach, barriers likewise, accesses outside of shared memory or of a guarded tensor, unaligned ones.
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#define __device__
+#define __forceinline__ inline
+#define __restrict__
+#define __align__(BYTES) alignas(BYTES)
+
+namespace emulator {
+
+struct Dimensions {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+struct Place {
+  const char* what = nullptr;
+  const char* file = "";
+  int line = 0;
+};
+
+struct Copy {
+  u32 target;
+  const void* source;
+  bool valid;
+};
+
+constexpr int MAX_GROUPS = 16, MAX_COPIES = 1024;
+
+// Copies to shared memory that a thread has issued; groups[i] is where the i-th closed group ends.
+struct CopyQueue {
+  Copy copies[MAX_COPIES];
+  int groups[MAX_GROUPS];
+  int num_copies, num_groups;
+};
+
+struct Fiber;
+typedef void (*Compute)(Fiber* const* warp, u32 lanes);
+
+struct Fiber {
+  ucontext_t start;
+  jmp_buf resume;
+  bool started = false;
+  Place place;  // where it waits
+  // Of the collective it waits in: the lanes that take part, its own part, and what the last to come does for all.
+  u32 mask = 0;
+  void* data = nullptr;
+  Compute compute = nullptr;
+  int number, warp, lane;
+  Dimensions thread;
+  CopyQueue queue;
+};
+
+// Each thread is in one of these sets, or at the barrier.
+struct Warp {
+  u32 running, meeting, done;
+};
+
+constexpr int LANES = 32, MAX_THREADS = 1024, MAX_SHARED = 256 * 1024, PAGE = 4096, GUARD = 1024 * 1024;
+constexpr size_t STACK = 256 * 1024;
+constexpr u32 SHARED_BASE = 1024;  // of shared addresses; no pointer is 0
+
+static Fiber* fibers[MAX_THREADS];
+static Fiber* current;
+static Warp warps[MAX_THREADS / LANES];
+static Dimensions grid, block, block_index;
+static int num_threads, num_warps, num_done, num_at_barrier;
+static unsigned long long random_state;
+static jmp_buf scheduler, abandoned;
+static void (*body)(const void*);
+static const void* body_params;
+static char report[1024];
+static u8 *arena, *shared;  // the shared memory of the running block ends where the arena ends
+static int shared_bytes;
+
+static u32 draw(u32 limit) {
+  random_state = random_state * 6364136223846793005ull + 1442695040888963407ull;
+  return (u32)((random_state >> 33) % limit);
+}
+
+[[noreturn]] static void fail(const char* what) {
+  snprintf(report + strlen(report), sizeof(report) - strlen(report), "%s (block %u %u %u, thread %d)", what,
+           block_index.x, block_index.y, block_index.z, current ? current->number : -1);
+  siglongjmp(abandoned, 1);
+}
+
+static void on_signal(int, siginfo_t* info, void*) {
+  snprintf(report, sizeof(report), "%s at address %p",
+           info->si_signo == SIGSEGV || info->si_signo == SIGBUS ? "access outside of allocated memory"
+                                                                : "unaligned access or index outside of an array",
+           info->si_addr);
+  fail("");
+}
+
+static void run_fiber() {
+  for (;;) {
+    body(body_params);
+    warps[current->warp].running &= ~(1u << current->lane);
+    warps[current->warp].done |= 1u << current->lane;
+    num_done++;
+    if (!_setjmp(current->resume)) _longjmp(scheduler, 1);
+  }
+}
+
+// To the scheduler, until the thread is set running again.
+static __attribute__((noinline)) void wait() {
+  if (!_setjmp(current->resume)) _longjmp(scheduler, 1);
+}
+
+static __attribute__((noinline)) void resume(Fiber* fiber) {
+  current = fiber;
+  if (_setjmp(scheduler)) return;
+  if (fiber->started) _longjmp(fiber->resume, 1);
+  fiber->started = true;
+  setcontext(&fiber->start);
+}
+
+static bool same_place(const Place& a, const Place& b) {
+  return a.what == b.what && a.line == b.line && !strcmp(a.file, b.file);
+}
+
+static void note_difference(const char* what, const Place& a, const Place& b) {
+  snprintf(report, sizeof(report), "%s: some at %s (%s:%d), some at %s (%s:%d) ", what, a.what, a.file, a.line, b.what,
+           b.file, b.line);
+}
+
+// Ends the collective that `fiber` waits in if all have come: the lanes of its mask, but for those that exited.
+static bool try_to_meet(const Fiber* fiber) {
+  Warp& warp = warps[fiber->warp];
+  if ((warp.meeting & fiber->mask) != (fiber->mask & ~warp.done)) return false;
+  const u32 lanes = warp.meeting & fiber->mask;
+  Fiber* const* of_warp = fibers + fiber->warp * LANES;
+  for (int lane = 0; lane < LANES; lane++) {
+    if (!(lanes >> lane & 1)) continue;
+    if (!same_place(of_warp[lane]->place, fiber->place) || of_warp[lane]->mask != fiber->mask) {
+      note_difference("lanes of a warp in different collectives", fiber->place, of_warp[lane]->place);
+      fail("");
+    }
+  }
+  if (fiber->compute) fiber->compute(of_warp, lanes);
+  warp.meeting &= ~lanes;
+  warp.running |= lanes;
+  return true;
+}
+
+static void meet(const Place& place, u32 mask, void* data, Compute compute) {
+  Fiber* fiber = current;
+  fiber->place = place;
+  fiber->mask = mask;
+  fiber->data = data;
+  fiber->compute = compute;
+  if (!(mask >> fiber->lane & 1)) fail("a lane is missing in its own mask");
+  warps[fiber->warp].running &= ~(1u << fiber->lane);
+  warps[fiber->warp].meeting |= 1u << fiber->lane;
+  if (!try_to_meet(fiber)) wait();
+}
+
+static void pass_barrier(const Place& place) {
+  current->place = place;
+  warps[current->warp].running &= ~(1u << current->lane);
+  num_at_barrier++;
+  wait();
+}
+
+static void open_barrier() {
+  num_at_barrier = 0;
+  const Fiber* first = nullptr;
+  for (int thread = 0; thread < num_threads; thread++) {
+    const Fiber* fiber = fibers[thread];
+    if (warps[fiber->warp].done >> fiber->lane & 1) continue;
+    if (!first) first = fiber;
+    if (!same_place(fiber->place, first->place)) {
+      note_difference("threads of a block at different barriers", first->place, fiber->place);
+      fail("");
+    }
+    warps[fiber->warp].running |= 1u << fiber->lane;
+  }
+}
+
+[[noreturn]] static void report_stuck() {
+  const Fiber *first = nullptr, *other = nullptr;
+  for (int thread = 0; thread < num_threads; thread++) {
+    const Fiber* fiber = fibers[thread];
+    if (warps[fiber->warp].done >> fiber->lane & 1) continue;
+    if (!first) first = fiber;
+    if (!same_place(fiber->place, first->place)) other = fiber;
+  }
+  if (other) {
+    note_difference("threads wait for each other", first->place, other->place);
+  } else {
+    snprintf(report, sizeof(report), "some lanes never reach %s (%s:%d) ", first->place.what, first->place.file,
+             first->place.line);
+  }
+  fail("");
+}
+
+// The lanes of a warp in an order that changes, each until it waits.
+static void run_lanes(int warp) {
+  const u32 first = draw(LANES), step = draw(2) ? 1 : LANES - 1;
+  for (u32 i = 0; i < LANES; i++) {
+    const u32 lane = (first + i * step) % LANES;
+    if (!(warps[warp].running >> lane & 1)) continue;
+    resume(fibers[warp * LANES + lane]);
+    if (!(warps[warp].done >> lane & 1)) continue;
+    // Lanes may have waited for this one only.
+    for (u32 other = 0; other < LANES; other++) {
+      if (warps[warp].meeting >> other & 1) try_to_meet(fibers[warp * LANES + other]);
+    }
+  }
+}
+
+static void start_block() {
+  num_done = num_at_barrier = 0;
+  for (int warp = 0; warp < num_warps; warp++) {
+    const int lanes = num_threads - warp * LANES;
+    const u32 absent = lanes >= LANES ? 0u : ~0u << lanes;
+    warps[warp] = {~absent, 0u, absent};
+  }
+  for (int thread = 0; thread < num_threads; thread++) {
+    fibers[thread]->queue.num_copies = fibers[thread]->queue.num_groups = 0;
+  }
+  memset(shared, 0xff, arena + MAX_SHARED - shared);  // NaN in every float type
+}
+
+static void check_slack() {
+  for (u8* byte = shared + shared_bytes; byte < arena + MAX_SHARED; byte++) {
+    if (*byte != 0xff) fail("wrote behind the end of shared memory");
+  }
+}
+
+static void run_block() {
+  start_block();
+  while (num_done < num_threads) {
+    if (num_at_barrier && num_at_barrier + num_done == num_threads) open_barrier();
+    int warp = draw(num_warps), tried = 0;
+    while (!warps[warp].running && tried++ < num_warps) warp = (warp + 1) % num_warps;
+    if (!warps[warp].running) report_stuck();
+    // Bursts of very different length: near lockstep as well as one warp far ahead.
+    for (int burst = 1 << draw(10); burst && warps[warp].running; burst--) run_lanes(warp);
+  }
+  check_slack();
+}
+
+static void prepare_fibers() {
+  if (!arena) {
+    u8* mapping = (u8*)mmap(nullptr, MAX_SHARED + 2 * GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    arena = mapping + GUARD;
+    mprotect(arena, MAX_SHARED, PROT_READ | PROT_WRITE);
+    memset(arena, 0xff, MAX_SHARED);
+  }
+  for (int thread = 0; thread < num_threads; thread++) {
+    if (fibers[thread]) continue;
+    Fiber* fiber = fibers[thread] = new Fiber;
+    fiber->number = thread;
+    fiber->warp = thread / LANES;
+    fiber->lane = thread % LANES;
+    fiber->thread = {(unsigned)thread, 0, 0};
+    u8* stack = (u8*)mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    mprotect(stack, PAGE, PROT_NONE);
+    getcontext(&fiber->start);
+    fiber->start.uc_stack.ss_sp = stack;
+    fiber->start.uc_stack.ss_size = STACK;
+    makecontext(&fiber->start, run_fiber, 0);
+  }
+}
+
+static void run_grid() {
+  const unsigned num_blocks = grid.x * grid.y * grid.z;
+  // A step that shares no factor with the count visits every block once.
+  unsigned position = draw(num_blocks), step = 1 + draw(num_blocks);
+  for (;; step++) {
+    unsigned a = step, b = num_blocks;
+    while (b) {
+      unsigned rest = a % b;
+      a = b;
+      b = rest;
+    }
+    if (a == 1) break;
+  }
+  for (unsigned i = 0; i < num_blocks; i++, position = (unsigned)(((u64)position + step) % num_blocks)) {
+    block_index = {position % grid.x, position / grid.x % grid.y, position / (grid.x * grid.y)};
+    run_block();
+  }
+}
+
+// Null, or what went wrong.
+static const char* launch(void (*kernel)(const void*), const void* params, const int (&sizes)[3], int threads,
+                          int dynamic_shared_bytes, u32 seed) {
+  static u8 signal_stack[64 * 1024];
+  const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGTRAP};
+  struct sigaction action = {}, previous[4];
+  stack_t alternate = {}, previous_stack;
+  alternate.ss_sp = signal_stack;
+  alternate.ss_size = sizeof(signal_stack);
+  sigaltstack(&alternate, &previous_stack);
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  for (int i = 0; i < 4; i++) sigaction(signals[i], &action, &previous[i]);
+
+  body = kernel;
+  body_params = params;
+  grid = {(unsigned)sizes[0], (unsigned)sizes[1], (unsigned)sizes[2]};
+  block = {(unsigned)threads, 1, 1};
+  num_threads = threads;
+  num_warps = (threads + LANES - 1) / LANES;
+  random_state = seed;
+  report[0] = 0;
+  current = nullptr;
+  prepare_fibers();
+  shared_bytes = dynamic_shared_bytes;
+  shared = arena + MAX_SHARED - (shared_bytes + 127) / 128 * 128;
+  const bool failed = sigsetjmp(abandoned, 1);
+  if (!failed) {
+    run_grid();
+  } else {
+    for (int thread = 0; thread < num_threads; thread++) {  // their stacks are in the middle of something
+      fibers[thread]->started = false;
+      makecontext(&fibers[thread]->start, run_fiber, 0);
+    }
+  }
+
+  for (int i = 0; i < 4; i++) sigaction(signals[i], &previous[i], nullptr);
+  sigaltstack(&previous_stack, nullptr);
+  return failed ? report : nullptr;
+}
+
+}  // namespace emulator
