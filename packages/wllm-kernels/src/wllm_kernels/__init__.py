@@ -6,8 +6,22 @@ buffers belong to the caller. Needs torch only.
 
 from __future__ import annotations
 
-from wllm_kernels.dispatch import Capabilities, capabilities
-from wllm_kernels.errors import InvalidArgument, KernelError
+from wllm_kernels.device.backend import Gpu
+from wllm_kernels.device.kernel import launch_count
+from wllm_kernels.errors import (
+    CompilationFailed,
+    DriverError,
+    DriverTooOld,
+    InvalidArgument,
+    KernelError,
+    NoCudaTorch,
+    NoDeviceCode,
+    NoDriver,
+    NoKernel,
+    StaleContainer,
+    UnsupportedByGpu,
+)
+from wllm_kernels.implementations import Capabilities, capabilities, warmup
 from wllm_kernels.ops import (
     Activation,
     Draw,
@@ -37,20 +51,31 @@ __all__ = [
     "Activation",
     "AttentionPlan",
     "Capabilities",
+    "CompilationFailed",
     "Draw",
+    "DriverError",
+    "DriverTooOld",
+    "Gpu",
     "InvalidArgument",
     "KernelError",
     "LogitBias",
     "Logprobs",
+    "NoCudaTorch",
+    "NoDeviceCode",
+    "NoDriver",
+    "NoKernel",
     "PackedLinear",
     "Penalties",
     "RopePlan",
+    "StaleContainer",
     "StepInputs",
+    "UnsupportedByGpu",
     "act_mul",
     "advance_step",
     "attention_plan",
     "capabilities",
     "copy_blocks",
+    "launch_count",
     "linear",
     "logprobs",
     "pack_linear",
@@ -61,4 +86,5 @@ __all__ = [
     "rope_plan",
     "sample",
     "step_inputs",
+    "warmup",
 ]

@@ -1,23 +1,36 @@
 """The border between the ops and what runs them: every op's schema, and which implementation serves which device.
 
 The only place that chooses: the plain-torch reference serves the CPU, device code serves CUDA, and `capabilities()`
-says so. Each op is registered as
-`torch.ops.wllm.<name>` when the package is imported; the functions in `wllm_kernels.ops` call it from here.
+says so. Device code that cannot run raises; nothing falls back to the reference by itself. WLLM_KERNELS=reference
+chooses the reference for CUDA too, for debugging. Each op is registered as `torch.ops.wllm.<name>` when the package is
+imported; the functions in `wllm_kernels.ops` call it from here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
 
 from wllm_kernels import reference
+from wllm_kernels.device import activation as device_activation
 from wllm_kernels.device import norm as device_norm
+from wllm_kernels.errors import InvalidArgument
 
 Implementation = Literal["reference", "device"]
-_DEVICE_TYPES = ("cpu", "cuda")
+
+
+def chosen_implementation(variable: str) -> Implementation:
+    """What CUDA runs for this value of WLLM_KERNELS; raises `InvalidArgument`."""
+    if variable not in ("", "reference"):
+        raise InvalidArgument(f"WLLM_KERNELS={variable!r} is unknown; set it to reference, or unset it")
+    return "reference" if variable else "device"
+
+
+DEVICE_TYPES = ("cpu", "cuda")
+REFERENCE_FORCED = chosen_implementation(os.environ.get("WLLM_KERNELS", "")) == "reference"
 
 # Kept alive: torch forgets the ops of a library that is garbage-collected.
 _LIBRARY: Any = torch.library.Library("wllm", "DEF")  # type: ignore[no-untyped-call]
@@ -33,6 +46,8 @@ class Op:
         reference_function: Callable[..., None],
         device_function: Callable[..., None] | None = None,
     ) -> None:
+        if REFERENCE_FORCED:
+            device_function = None
         self.name = name
         self.implementation_names: dict[str, Implementation] = {
             "cpu": "reference",
@@ -78,7 +93,7 @@ rms_norm = Op(
     reference.rms_norm,
     device_norm.rms_norm,
 )
-act_mul = Op("act_mul", "Tensor x, str kind, Tensor(a!) out", reference.act_mul)
+act_mul = Op("act_mul", "Tensor x, str kind, Tensor(a!) out", reference.act_mul, device_activation.act_mul)
 prepare_step = Op(
     "prepare_step",
     "Tensor rows, Tensor cu_q, Tensor token_table, Tensor block_tables, int block_size, Tensor(a!) input_ids, "
@@ -114,21 +129,3 @@ OPS = (
     sample,
     logprobs,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What runs the ops in this process: by device type, then by op."""
-
-    implementations: Mapping[str, Mapping[str, Implementation]]
-
-    @property
-    def has_device_code(self) -> bool:
-        """Whether any op runs compiled device code."""
-        return any(name != "reference" for ops in self.implementations.values() for name in ops.values())
-
-
-def capabilities() -> Capabilities:
-    """The implementation of each op on the CPU and, if torch sees a GPU, on CUDA."""
-    devices = _DEVICE_TYPES if torch.cuda.is_available() else _DEVICE_TYPES[:1]
-    return Capabilities({device: {op.name: op.implementation_names[device] for op in OPS} for device in devices})

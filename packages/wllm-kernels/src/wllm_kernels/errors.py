@@ -6,7 +6,8 @@ KernelError
 │   ├── NoDriver                    the NVIDIA driver's library is missing or finds no GPU
 │   ├── NoCudaTorch                 torch is built without CUDA
 │   ├── DriverTooOld                the driver cannot load the machine code
-│   └── NoKernel                    neither machine code nor a compiler for this GPU
+│   ├── NoKernel                    neither machine code nor a compiler for this GPU
+│   └── UnsupportedByGpu            the GPU lacks what this kernel uses: bfloat16, FP8, shared memory
 ├── StaleContainer                  the machine code named by WLLM_KERNELS_CONTAINER is not of these sources
 ├── CompilationFailed               NVRTC refused the sources
 └── DriverError                     a call of the driver failed
@@ -41,6 +42,10 @@ class DriverTooOld(NoDeviceCode):
 
 class NoKernel(NoDeviceCode):
     """No machine code for this GPU was found and none could be compiled; the message lists what was tried."""
+
+
+class UnsupportedByGpu(NoDeviceCode):
+    """The GPU's generation lacks what the kernel uses: bfloat16, FP8, or so much shared memory."""
 
 
 class StaleContainer(KernelError):

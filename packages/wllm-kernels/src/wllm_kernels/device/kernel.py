@@ -12,6 +12,8 @@ from typing import ClassVar, Protocol
 
 import torch
 
+from wllm_kernels.errors import InvalidArgument
+
 Grid = tuple[int, int, int]
 
 
@@ -53,7 +55,12 @@ class Backends:
             kernel.forget()
 
     def __getitem__(self, device: torch.device) -> Backend:
-        return self._by_type[device.type]
+        backend = self._by_type.get(device.type)
+        if backend is None:
+            raise InvalidArgument(
+                f"device code does not run on {device}; pass CUDA tensors, or use wllm_kernels.reference"
+            )
+        return backend
 
 
 class Kernel:
@@ -85,8 +92,14 @@ class Kernel:
 
     def launch(self, device: torch.device, grid: Grid, *parameters: int | float) -> None:
         """Run a grid of blocks; tensors are passed as `data_ptr()`, a missing one as 0."""
-        self.resolve(device)(grid, self.threads, self.shared_bytes, self._pack(*parameters))
+        launch = self._resolved.get(device) or self.resolve(device)
+        launch(grid, self.threads, self.shared_bytes, self._pack(*parameters))
         self.launches += 1
+
+
+def launch_count() -> int:
+    """How many kernels this process has launched; a launch that a CUDA graph captured counts once."""
+    return sum(kernel.launches for kernel in Kernel.all)
 
 
 backends = Backends()
