@@ -23,4 +23,7 @@ class Family:
     targets: tuple[int, ...] = (75, 80, 86, 90, 100, 120)
 
 
-FAMILIES = (Family("norm", ("norm.cu",)),)
+FAMILIES = (
+    Family("norm", ("elements.cuh", "norm.cu")),
+    Family("activation", ("elements.cuh", "activation.cu")),
+)

@@ -2,23 +2,56 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
+from wllm_kernels.device.arguments import FLOAT_SUFFIXES, is_aligned, kernel_for, row_stride
 from wllm_kernels.device.kernel import Kernel
 
+_WARP = 32
+_PIECES_PER_THREAD = 4  # NORM_PIECES of norm.cu
+# Rows of so many 16-byte pieces have a warp each; a row of single elements has one up to so many elements.
+_WARP_PIECES, _WARP_ELEMENTS = _WARP * _PIECES_PER_THREAD, 1024
+_THREADS = (128, 256, 512, 1024)
+
 _KERNELS = {
-    dtype: Kernel("norm", f"rms_norm_{suffix}", "4Q2qi2f4x", threads=256, shared_bytes=32)
-    for dtype, suffix in ((torch.float32, "f32"), (torch.float16, "f16"), (torch.bfloat16, "bf16"))
+    threads: {
+        dtype: Kernel("norm", f"rms_norm_{suffix}", "4Q2q4i2f", threads, shared_bytes=4 * _WARP)
+        for dtype, suffix in FLOAT_SUFFIXES
+    }
+    for threads in _THREADS
 }
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, residual: Tensor | None, weight_offset: float, out: Tensor) -> None:
     """The norm of `x`, or of `residual` after `x` is added to it in place, into `out`."""
+    if not x.numel():
+        return
     size = x.shape[-1]
     rows = x.numel() // size
-    if rows:
-        _KERNELS[x.dtype].launch(
-            x.device, (rows, 1, 1), x.data_ptr(), weight.data_ptr(), 0 if residual is None else residual.data_ptr(),
-            out.data_ptr(), x.stride(-2), 0 if residual is None else residual.stride(-2), size, eps, weight_offset,
-        )  # fmt: skip
+    item = x.element_size()
+    x_stride, x_at, weight_at, out_at = row_stride("x", x), x.data_ptr(), weight.data_ptr(), out.data_ptr()
+    residual_stride, residual_at = 0, 0
+    if residual is not None:
+        residual_stride, residual_at = row_stride("residual", residual), residual.data_ptr()
+    pieces = 0
+    if is_aligned(x_at, weight_at, out_at, residual_at, (x_stride | residual_stride | size) * item):
+        pieces = size * item // 16
+    threads, row_threads, blocks = _shape(rows, size, pieces)
+    if pieces > threads * _PIECES_PER_THREAD:
+        pieces = 0
+    kernel_for(_KERNELS[threads], "x", x).launch(
+        x.device, (blocks, 1, 1), x_at, weight_at, residual_at, out_at, x_stride, residual_stride, rows, size, pieces,
+        row_threads, eps, weight_offset,
+    )  # fmt: skip
+
+
+def _shape(rows: int, size: int, pieces: int) -> tuple[int, int, int]:
+    """Threads of a block, threads of a row, blocks."""
+    if 0 < pieces <= _WARP_PIECES or (not pieces and size <= _WARP_ELEMENTS):
+        threads = _THREADS[0]
+        return threads, _WARP, -(-rows * _WARP // threads)
+    # Two pieces for each thread: enough loads on their way, and a short chain for a single row.
+    for threads in _THREADS[1:-1]:
+        if 0 < pieces <= 2 * threads:
+            return threads, threads, rows
+    return _THREADS[-1], _THREADS[-1], rows

@@ -24,6 +24,12 @@ def expect_dtype(name: str, tensor: Tensor, *dtypes: torch.dtype) -> None:
         raise InvalidArgument(f"{name} has dtype {tensor.dtype}; pass {' or '.join(map(str, dtypes))}")
 
 
+def expect_device(name: str, tensor: Tensor, first: Tensor) -> None:
+    """Raise unless `tensor` is on the device of `first`, the op's first argument."""
+    if tensor.device != first.device:
+        raise InvalidArgument(f"{name} is on {tensor.device} and the first argument on {first.device}; pass one device")
+
+
 def expect_contiguous(name: str, tensor: Tensor) -> None:
     """Raise unless `tensor` is contiguous."""
     if not tensor.is_contiguous():
@@ -46,4 +52,6 @@ def expect_kv(kv: Tensor, kv_scale: Tensor | None) -> tuple[int, int, int]:
         )
     if kv_scale is not None:
         expect_shape("kv_scale", kv_scale, *shape[:4])
+        expect_dtype("kv_scale", kv_scale, torch.float16)
+        expect_contiguous("kv_scale", kv_scale)
     return shape[2], shape[3], shape[4]
