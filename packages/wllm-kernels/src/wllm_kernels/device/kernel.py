@@ -74,7 +74,8 @@ class Kernel:
     def __init__(self, family: str, name: str, layout: str, threads: int, shared_bytes: int = 0) -> None:
         self.family, self.name, self.threads, self.shared_bytes = family, name, threads, shared_bytes
         self.launches = 0
-        self._pack = struct.Struct(f"<{layout}").pack
+        parameters = struct.Struct(f"<{layout}")
+        self.parameter_bytes, self._pack = parameters.size, parameters.pack
         self._resolved: dict[torch.device, Launch] = {}
         Kernel.all.append(self)
 
