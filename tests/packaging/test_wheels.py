@@ -12,6 +12,8 @@ from typing import Any
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
+# What the build of wllm-kernels adds to the wheel, and an editable install to the checkout: see test_kernels.py.
+BUILT = {"wllm_kernels/kernels.wk", "wllm_kernels/kernels-report.txt"}
 
 
 def metadata(wheel: zipfile.ZipFile) -> email.message.Message:
@@ -20,16 +22,19 @@ def metadata(wheel: zipfile.ZipFile) -> email.message.Message:
 
 
 def sources(folder: Path) -> dict[str, bytes]:
-    """Path inside the wheel -> content, of all files under src/ that are not a tool's cache."""
+    """Path inside the wheel -> content, of all files under src/ that are neither a tool's cache nor built."""
     root = folder / "src"
     files = {path.relative_to(root): path for path in root.rglob("*") if path.is_file()}
     cached = {name for name in files if any(part.startswith((".", "__pycache__")) for part in name.parts)}
-    return {name.as_posix(): files[name].read_bytes() for name in files.keys() - cached}
+    named = {name.as_posix(): files[name] for name in files.keys() - cached}
+    return {name: named[name].read_bytes() for name in named.keys() - BUILT}
 
 
 def test_sources_and_nothing_else(folder: Path, wheel: zipfile.ZipFile) -> None:
     shipped = {name: wheel.read(name) for name in wheel.namelist() if ".dist-info/" not in name}
+    built = {name: shipped.pop(name) for name in shipped.keys() & BUILT}
     assert shipped == sources(folder)
+    assert built.keys() == (BUILT if folder.name == "wllm-kernels" else set())
 
 
 def test_typed(folder: Path, wheel: zipfile.ZipFile) -> None:
@@ -83,4 +88,5 @@ def test_source_archive_builds_the_same(folder: Path, sdist: tarfile.TarFile) ->
     inside = {name.partition("/")[2] for name in sdist.getnames()}
     assert {"pyproject.toml", "README.md", "LICENSE", "PKG-INFO"} <= inside
     assert {f"src/{name}" for name in sources(folder)} <= inside
+    assert not {f"src/{name}" for name in BUILT} & inside
     assert not [name for name in inside if "__pycache__" in name or name.startswith((".nox", "dist/"))]
