@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 MAX_LINES = 400
-CODE = {".py", ".cu", ".cuh", ".cpp"}
+CODE = {".py", ".cu", ".cuh", ".h", ".cpp"}
 SKIPPED = {"__pycache__", "dist", "site", "build"}
 RESERVED = re.compile(r"(?i)(aux|con|nul|prn|com\d|lpt\d)(\..*)?|.*[:<>\"|?*\\].*|.*[. ]")
 
