@@ -39,7 +39,8 @@ GUARD_BYTES = 1024 * 1024
 # get a conspicuous one.
 OPTIONS = (
     "-std=c++17", "-O1", "-march=native", "-ffp-contract=off", "-ftrivial-auto-var-init=pattern",
-    "-fno-strict-aliasing", "-fsanitize=alignment,bounds", "-fsanitize-undefined-trap-on-error", "-U_FORTIFY_SOURCE", "-shared", "-fPIC", "-w",
+    "-fno-strict-aliasing", "-fsanitize=alignment,bounds", "-fsanitize-undefined-trap-on-error",
+    "-U_FORTIFY_SOURCE", "-shared", "-fPIC", "-w",
 )  # fmt: skip
 
 

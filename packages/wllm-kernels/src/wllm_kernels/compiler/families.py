@@ -11,6 +11,7 @@ from dataclasses import dataclass
 PRELUDE = ("types.cuh", "primitives.cuh", "numeric.cuh")
 # Compute capability times ten. 89 runs the code of 86, except where a family uses FP8.
 TARGETS = (75, 80, 86, 89, 90, 100, 120)
+FP8_TARGETS = (89, 90, 100, 120)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,4 +27,6 @@ class Family:
 FAMILIES = (
     Family("norm", ("elements.cuh", "norm.cu")),
     Family("activation", ("elements.cuh", "activation.cu")),
+    Family("attention_plain", ("attention_plain.cu",)),
+    Family("attention_plain_e4m3", ("attention_plain.cu",), (("E4M3_CACHE", "1"),), targets=FP8_TARGETS),
 )
