@@ -29,7 +29,7 @@ SLOTS = 64
 
 def latency(gpu: Gpu, quick: bool) -> Iterator[Row]:
     """Microseconds of each op of a decode step at batch 1, one behind the other inside a graph."""
-    for name, (call, baseline) in _small_calls(quick).items():
+    for name, (call, baseline) in _small_calls().items():
         ours = gpu.time(call)
         row: Row = {"op, batch 1": name, "us": ours.median * 1e6, "low us": ours.low * 1e6}
         if baseline is not None:
@@ -39,14 +39,14 @@ def latency(gpu: Gpu, quick: bool) -> Iterator[Row]:
 
 def launch(gpu: Gpu, quick: bool) -> Iterator[Row]:
     """Microseconds of host time that one eager call of a public function takes."""
-    for name, (call, baseline) in _small_calls(quick).items():
+    for name, (call, baseline) in _small_calls().items():
         row: Row = {"call, batch 1": name, "host us": gpu.host_seconds(call) * 1e6}
         if baseline is not None:
             row["torch host us"] = gpu.host_seconds(baseline) * 1e6
         yield row
 
 
-def _small_calls(quick: bool) -> dict[str, tuple[Call, Call | None]]:
+def _small_calls() -> dict[str, tuple[Call, Call | None]]:
     one = torch.zeros(1, device="cuda")
     calls: dict[str, tuple[Call, Call | None]] = {"torch, one element (floor)": (lambda _: one.add_(1), None)}
     for hidden, intermediate, heads in ((896, 4864, QWEN_05B), (4096, 14336, LLAMA_8B)):
