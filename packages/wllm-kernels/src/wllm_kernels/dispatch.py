@@ -17,6 +17,7 @@ import torch
 from wllm_kernels import reference
 from wllm_kernels.device import activation as device_activation
 from wllm_kernels.device import norm as device_norm
+from wllm_kernels.device import rope as device_rope
 from wllm_kernels.errors import InvalidArgument
 
 Implementation = Literal["reference", "device"]
@@ -86,6 +87,7 @@ rope_kv_write = Op(
     "Tensor? q_norm, Tensor? k_norm, float eps, bool interleaved, Tensor(b!)? kv_scale, Tensor[] plan_tensors, "
     "Tensor(c!) out",
     reference.rope_kv_write,
+    device_rope.rope_kv_write,
 )
 rms_norm = Op(
     "rms_norm",

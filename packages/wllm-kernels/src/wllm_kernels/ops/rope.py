@@ -34,8 +34,10 @@ def rope_kv_write(
     `q_norm`, `k_norm` [head_dim]: weights of an RMS norm of each head. `cos_sin` [max_positions, rotary_dim]: cosines,
     then sines; row `positions[t]` (int64) turns token t; only the first `rotary_dim` dims of a head turn, as two halves
     (neox) or as `interleaved` pairs. Keys and values go to `cells[t]` (int64: block id * block_size + offset; -1 skips
-    the token) of `kv` [num_blocks, 2, num_kv_heads, block_size, head_dim], as int8 with `kv_scale` (the shape of `kv`
-    less head_dim). Returns the queries in `out` [tokens, num_heads, head_dim]. Raises `InvalidArgument`.
+    the token) of `kv` [num_blocks, 2, num_kv_heads, block_size, head_dim], as int8 with `kv_scale` (float16, the shape
+    of `kv` less head_dim), as float8_e4m3fn (clamped to +-448), or as they are. `cos_sin` is float32 or of the dtype of
+    `qkv`; the weights are of that. Returns the queries in `out` [tokens, num_heads, head_dim]. Raises
+    `InvalidArgument`.
     """
     kv_heads, _, head_dim = expect_kv(kv, kv_scale)
     if kv_heads != num_kv_heads:
@@ -48,10 +50,14 @@ def rope_kv_write(
     for name, weight in (("q_norm", q_norm), ("k_norm", k_norm)):
         if weight is not None:
             expect_shape(name, weight, head_dim)
+            expect_dtype(name, weight, qkv.dtype)
+            expect_contiguous(name, weight)
     if out is None:
         out = qkv.new_empty(tokens, num_heads, head_dim)
     else:
         expect_shape("out", out, tokens, num_heads, head_dim)
+        expect_dtype("out", out, qkv.dtype)
+        expect_contiguous("out", out)
     tensors = () if plan is None else plan.tensors
     dispatch.rope_kv_write(
         qkv, positions, cos_sin, kv, cells, num_heads, num_kv_heads, q_norm, k_norm, eps, interleaved, kv_scale,
@@ -66,6 +72,8 @@ def rope_plan(
     """The plan of a step for every layer with this `cos_sin`, a KV cache shaped like `kv` and `qkv` of this `dtype`."""
     expect_shape("kv", kv, None, 2, None, None, None)
     _check_step(positions.shape[0], kv.shape[4], positions, cos_sin, cells)
+    if dispatch.rope_kv_write.implementation_names.get(positions.device.type) == "device":
+        return RopePlan(())
     return reference_rope.rope_plan(positions, cos_sin, cells, kv.shape[3], dtype, interleaved)
 
 
@@ -79,3 +87,5 @@ def _check_step(tokens: int, head_dim: int, positions: Tensor, cos_sin: Tensor, 
         raise InvalidArgument(
             f"cos_sin has {cos_sin.shape[1]} columns for head_dim {head_dim}; pass an even rotary_dim up to head_dim"
         )
+    for name, tensor in (("positions", positions), ("cells", cells), ("cos_sin", cos_sin)):
+        expect_contiguous(name, tensor)

@@ -15,6 +15,7 @@ from wllm_kernels.plans import RopePlan
 from wllm_kernels.reference.norm import normalise
 
 INT8_MAX = 127
+E4M3_MAX = 448
 
 
 def rope_kv_write(
@@ -52,6 +53,8 @@ def rope_kv_write(
         scale = scale.to(kv_scale.dtype)
         kv_scale.permute(0, 3, 1, 2)[block, offset] = scale
         new = new.float().div_(scale.float().unsqueeze(-1)).round_().clamp_(-INT8_MAX, INT8_MAX)
+    elif kv.dtype == torch.float8_e4m3fn:  # beyond its range lies NaN
+        new = new.clamp(-E4M3_MAX, E4M3_MAX)
     kv.permute(0, 3, 1, 2, 4)[block, offset] = new.to(kv.dtype)
 
 
