@@ -58,6 +58,12 @@ DEVICE float exp2_fast(float x) {
   return exp2f(x);
 }
 
+DEVICE float reciprocal_fast(float x) {
+  return 1.f / x;
+}
+DEVICE int opaque(int value) {
+  return value;
+}
 DEVICE float log2_fast(float x) {
   return log2f(x);
 }

@@ -72,6 +72,19 @@ DEVICE float log2_fast(float x) {
   return result;
 }
 
+DEVICE float reciprocal_fast(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+// The same value, of unknown origin to the compiler: what is computed from it is computed where it is written, and does
+// not occupy registers throughout a loop.
+DEVICE int opaque(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 // Bytes of `low` (0 to 3) and `high` (4 to 7), chosen by the four lowest nibbles of `selector`.
 DEVICE u32 permute_bytes(u32 low, u32 high, u32 selector) {
   return __byte_perm(low, high, selector);
@@ -83,6 +96,15 @@ DEVICE u32 subtract_f16x2(u32 a, u32 b) {
   asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
   return result;
 }
+
+#if __CUDA_ARCH__ >= 800
+// a * b + c of two bf16.
+DEVICE u32 multiply_add_bf16x2(u32 a, u32 b, u32 c) {
+  u32 result;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+  return result;
+}
+#endif
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
