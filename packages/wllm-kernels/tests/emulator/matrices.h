@@ -123,6 +123,14 @@ DEVICE float load_volatile(const float* source) {
   return *source;
 }
 
+DEVICE u32 load_volatile(const u32* source) {
+  return *source;
+}
+
+DEVICE u64 load_volatile(const u64* source) {
+  return *source;
+}
+
 DEVICE u32 shared_address(const void* pointer) {
   return (u32)((const u8*)pointer - emulator::shared) + emulator::SHARED_BASE;
 }

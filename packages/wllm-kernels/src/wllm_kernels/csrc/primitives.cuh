@@ -136,6 +136,14 @@ DEVICE float load_volatile(const float* source) {
   return *(const volatile float*)source;
 }
 
+DEVICE u32 load_volatile(const u32* source) {
+  return *(const volatile u32*)source;
+}
+
+DEVICE u64 load_volatile(const u64* source) {
+  return *(const volatile u64*)source;
+}
+
 DEVICE u32 shared_address(const void* pointer) {
   return (u32)__cvta_generic_to_shared(pointer);
 }
