@@ -30,10 +30,11 @@ from torch import Tensor
 
 from wllm_kernels import compiler
 from wllm_kernels.compiler.families import FAMILIES, PRELUDE
-from wllm_kernels.device.kernel import DeviceProperties, Grid, Launch
+from wllm_kernels.device.kernel import DeviceProperties, Grid, Kernel, Launch
 
 HERE = Path(__file__).parent
 CSRC = Path(compiler.__file__).parent.parent / "csrc"
+Change = Callable[[str, str], str]  # from a file's name and text to the text to compile
 GUARD_BYTES = 1024 * 1024
 # No contraction of a * b + c: what a kernel wants fused it says. Traps become an EmulatorError. Locals without a value
 # get a conspicuous one.
@@ -48,11 +49,21 @@ class EmulatorError(AssertionError):
     """A kernel did what a GPU answers with an error, a hang or garbage."""
 
 
-def family_source(name: str, change: Callable[[str, str], str] = lambda _, text: text) -> str:
-    """The source of a family with the twin in it; `change(file, text)` may replace the text of a product's file."""
+def _as_it_is(file: str, text: str) -> str:
+    return text
+
+
+def source_of_family(name: str, change: Change = _as_it_is) -> str:
+    """The source of a family with the twin in it; `change` may replace the texts of the product's files."""
     family = next(family for family in FAMILIES if family.name == name)
-    pieces = [f"#define {macro} {value}\n" for macro, value in family.defines]
-    for part in (*PRELUDE, *family.parts):
+    defines = "".join(f"#define {macro} {value}\n" for macro, value in family.defines)
+    return defines + source_of_files(family.parts, change)
+
+
+def source_of_files(parts: tuple[str, ...], change: Change = _as_it_is) -> str:
+    """These files of csrc/ behind the prelude."""
+    pieces = []
+    for part in (*PRELUDE, *parts):
         if part == "primitives.cuh":
             files = [HERE / twin for twin in ("runtime.h", "primitives.h", "matrices.h")]
         else:
@@ -68,8 +79,15 @@ class Emulator:
 
     def __init__(self, folder: Path, *, capability: int = 89) -> None:
         self.folder, self.capability, self.seed = folder, capability, 0
-        self.change: Callable[[str, str], str] = lambda _, text: text
+        self._change: Change = _as_it_is
         self._libraries: dict[str, ctypes.CDLL] = {}
+
+    def change(self, change: Change = _as_it_is) -> None:
+        """Compile the families anew, with these changes to their sources; without an argument as they are."""
+        self._change = change
+        self._libraries.clear()
+        for kernel in Kernel.all:
+            kernel.forget()
 
     @staticmethod
     def available() -> bool:
@@ -85,8 +103,12 @@ class Emulator:
         if shared_bytes > self.properties(device).max_shared_bytes:
             raise EmulatorError(f"{name} wants {shared_bytes} bytes of shared memory")
         if family not in self._libraries:
-            self._libraries[family] = ctypes.CDLL(str(self._compile(family)))
-        kernel = self._libraries[family][name]
+            self._libraries[family] = self.load(family, source_of_family(family, self._change))
+        return self.launch_of(self._libraries[family], name)
+
+    def launch_of(self, library: ctypes.CDLL, name: str) -> Launch:
+        """A kernel of a library that `load` returned."""
+        kernel = library[name]
         kernel.restype = ctypes.c_char_p
         kernel.argtypes = [ctypes.c_char_p, *(ctypes.c_int,) * 6, ctypes.c_uint]
 
@@ -111,19 +133,19 @@ class Emulator:
         copy.copy_(tensor)
         return copy
 
-    def _compile(self, family: str) -> Path:
-        source = family_source(family, self.change)
+    def load(self, name: str, source: str) -> ctypes.CDLL:
+        """Compile a source, or take it from the folder."""
         options = (*OPTIONS, f"-D__CUDA_ARCH__={self.capability}0")
         digest = hashlib.sha256("\0".join((source, *options)).encode()).hexdigest()[:24]
-        library = self.folder / f"{family}-{digest}.so"
+        library = self.folder / f"{name}-{digest}.so"
         if not library.exists():
             target = library.with_suffix(f".{os.getpid()}")
             command = ["g++", *options, "-x", "c++", "-", "-o", str(target)]
             done = subprocess.run(command, input=source, capture_output=True, text=True, encoding="utf-8")
             if done.returncode:
-                raise EmulatorError(f"g++ refuses family {family}:\n{done.stderr[:4000]}")
+                raise EmulatorError(f"g++ refuses {name}:\n{done.stderr[:4000]}")
             target.replace(library)
-        return library
+        return ctypes.CDLL(str(library))
 
 
 def _forbid(address: int, size: int) -> None:

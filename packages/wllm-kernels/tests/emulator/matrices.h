@@ -68,10 +68,6 @@ DEVICE float log2_fast(float x) {
   return log2f(x);
 }
 
-DEVICE float reciprocal_fast(float x) {
-  return 1.f / x;
-}
-
 DEVICE u32 permute_bytes(u32 low, u32 high, u32 selector) {
   return __byte_perm(low, high, selector);
 }
