@@ -1,0 +1,94 @@
+"""A driver library without a GPU (driver.c), built by the C compiler of the machine, and a torch that goes with it."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+COMPILER = shutil.which("gcc") or shutil.which("cc")
+
+
+class Stub(ctypes.Structure):
+    """The state of driver.c: settings, then what was recorded."""
+
+    _fields_ = (
+        ("init_result", ctypes.c_int),
+        ("version", ctypes.c_int),
+        ("capability", ctypes.c_int * 4),
+        ("max_shared_bytes", ctypes.c_int),
+        ("load_result", ctypes.c_int),
+        ("launch_result", ctypes.c_int),
+        ("load_milliseconds", ctypes.c_int),
+        ("capturing", ctypes.c_int),
+        ("missing_kernel", ctypes.c_char * 64),
+        ("parameter_bytes", ctypes.c_int),
+        ("loads", ctypes.c_int),
+        ("functions", ctypes.c_int),
+        ("contexts", ctypes.c_int),
+        ("launches", ctypes.c_int),
+        ("image", ctypes.c_char * 64),
+        ("shared_bytes_allowed", ctypes.c_int),
+        ("grid", ctypes.c_uint * 3),
+        ("threads", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_ulonglong),
+        ("context", ctypes.c_ulonglong),
+        ("function", ctypes.c_ulonglong),
+        ("parameters", ctypes.c_ubyte * 256),
+    )
+
+    def reset(self) -> None:
+        """An RTX 4070 with a recent driver, and nothing recorded."""
+        ctypes.memset(ctypes.addressof(self), 0, ctypes.sizeof(self))
+        self.version, self.max_shared_bytes = 12090, 99 * 1024
+        self.capability[:] = (89, 89, 89, 89)
+
+
+class StubLibrary:
+    """The loaded library. `state` is live."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.library = ctypes.CDLL(str(path))
+        self.state = Stub.in_dll(self.library, "stub")
+        self.library.function_name.restype = ctypes.c_char_p
+        self.library.function_name.argtypes = (ctypes.c_ulonglong,)
+        self.library.make_current.argtypes = (ctypes.c_ulonglong,)
+
+    def launched(self) -> str:
+        """The kernel of the last launch."""
+        return str(self.library.function_name(self.state.function).decode())
+
+
+def build(folder: Path, *options: str) -> Path:
+    """Compile driver.c; the compiler must be there."""
+    assert COMPILER is not None
+    path = folder / ("stub.dll" if sys.platform == "win32" else "libstub.so")
+    source = Path(__file__).with_name("driver.c")
+    command = [COMPILER, "-shared", "-fPIC", "-O1", *options, "-o", str(path), str(source)]
+    subprocess.run(command, check=True, capture_output=True, text=True, encoding="utf-8")
+    return path
+
+
+class StubTorch:
+    """The part of torch that the loader uses: GPUs, the current one, and streams 7000, 7001, .."""
+
+    def __init__(self, device_count: int = 1) -> None:
+        self._device_count = device_count
+        self.current = 0
+
+    def check_build(self) -> None: ...
+
+    def initialise(self) -> None: ...
+
+    def device_count(self) -> int:
+        return self._device_count
+
+    def current_device(self) -> int:
+        return self.current
+
+    def current_stream(self, index: int, /) -> int:
+        return 7000 + index
