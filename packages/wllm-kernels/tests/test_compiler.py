@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from wllm_kernels.compiler import modules
+from wllm_kernels.compiler import container, modules, report
 from wllm_kernels.compiler.build import build, check_sources, targets_of
-from wllm_kernels.compiler.container import FILE_NAME
 from wllm_kernels.compiler.families import FAMILIES, PRELUDE, TARGETS, Family
 from wllm_kernels.compiler.modules import compile_module
 from wllm_kernels.compiler.nvrtc import Compiled, Nvrtc, find_wheel
@@ -96,7 +95,7 @@ def test_what_keeps_the_rules_passes(line: str) -> None:
 def test_a_broken_rule_stops_the_build(csrc: Path) -> None:
     (csrc / "copy.cu").write_text(f"{KERNEL}long a;\n", encoding="utf-8")
     with pytest.raises(CompilationFailed, match=r"copy\.cu\(9\): no `long`"):
-        check_sources(csrc)
+        build(csrc.parent / "built", cache=None, families=[COPY], csrc=csrc)
 
 
 def test_the_digest_covers_every_part(csrc: Path) -> None:
@@ -121,6 +120,12 @@ def test_an_error_names_file_and_line(csrc: Path, compiler: Nvrtc) -> None:
     (csrc / "copy.cu").write_text(KERNEL.replace("params.from", "params.form"), encoding="utf-8")
     with pytest.raises(CompilationFailed, match=r'copy\.cu\(7\): error: class "CopyParameters" has no member "form"'):
         compile_module(source_of(COPY, csrc), "sm_86", compiler, None)
+
+
+def test_a_warning_stops_the_build(csrc: Path, compiler: Nvrtc) -> None:
+    (csrc / "copy.cu").write_text(KERNEL.replace("  params.to", "  int unused;\n  params.to"), encoding="utf-8")
+    with pytest.raises(CompilationFailed, match=r"copy\.cu\(7\): warning"):
+        build(csrc.parent / "built", cache=None, families=[COPY], csrc=csrc, say=lambda _: None)
 
 
 def test_an_unknown_target_is_named(csrc: Path, compiler: Nvrtc) -> None:
@@ -187,9 +192,20 @@ def test_a_target_needs_the_instructions_of_the_family() -> None:
     assert targets_of(family, ("sm_80", "compute_80", "compute_89", "sm_120")) == ("compute_89", "sm_120")
 
 
-def test_a_build_repeats_itself(tmp_path: Path, compiler: Nvrtc) -> None:
+def test_a_build_repeats_itself(csrc: Path, tmp_path: Path, compiler: Nvrtc) -> None:
+    said: list[str] = []
+    targets = ["sm_86", "sm_90", "compute_86"]
+    for name in ("first", "second"):
+        build(tmp_path / name, cache=None, families=[COPY], targets=targets, csrc=csrc, say=said.append)
+    for name in (container.FILE_NAME, report.FILE_NAME):
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+    assert sum("3 modules, 3 compiled" in line for line in said) == 2
+
+
+def test_a_build_from_the_cache_is_the_same(csrc: Path, tmp_path: Path, compiler: Nvrtc) -> None:
     said: list[str] = []
     for name in ("first", "second"):
-        build(tmp_path / name, cache=None, families=FAMILIES[:1], targets=["sm_86", "compute_80"], say=said.append)
-    assert (tmp_path / "first" / FILE_NAME).read_bytes() == (tmp_path / "second" / FILE_NAME).read_bytes()
-    assert sum("2 modules, 2 compiled" in line for line in said) == 2
+        build(tmp_path / name, cache=tmp_path / "cache", families=[COPY], csrc=csrc, say=said.append)
+    assert "1 modules, 0 compiled" in said[-1]
+    for name in (container.FILE_NAME, report.FILE_NAME):
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()

@@ -24,15 +24,16 @@ def build(
     cache: Path | None,
     families: Sequence[Family] = FAMILIES,
     targets: Sequence[str] = (),
+    csrc: Path = CSRC,
     say: Callable[[str], None] = print,
 ) -> None:
     """Write `kernels.wk` and `kernels-report.txt` into `folder`; `targets` replace those of the families.
 
     `cache` is the folder of modules, None compiles all. Raises `CompilationFailed`, naming file and line.
     """
-    check_sources()
+    check_sources(csrc)
     compiler = Nvrtc(find_wheel())
-    sources = {family.name: source_of(family) for family in families}
+    sources = {family.name: source_of(family, csrc) for family in families}
     wanted = [(family.name, target) for family in families for target in targets_of(family, targets)]
     modules = {}
     pool = ThreadPoolExecutor(max_workers=os.cpu_count())
@@ -46,22 +47,19 @@ def build(
             module = modules[family, target] = future.result()
             if module.cpu_seconds:
                 say(f"[{len(modules)}/{len(wanted)}] {family} {target}: {module.cpu_seconds:.1f} s")
-            if "warning" in module.log:
-                say(module.log)
+            if warnings := warnings_in(module.log):
+                raise CompilationFailed(f"{family} for {target} compiles with warnings, correct them:\n{warnings}")
     finally:
         # After a failure the rest need not be compiled.
         pool.shutdown(cancel_futures=True)
-    container.write(
-        folder / container.FILE_NAME,
-        compiler.version,
-        {name: source.digest for name, source in sources.items()},
-        {key: module.packed for key, module in modules.items()},
-    )
+    digests = {name: source.digest for name, source in sources.items()}
+    path = folder / container.FILE_NAME
+    container.write(path, compiler.version, digests, {key: module.packed for key, module in modules.items()})
     uses = [use for (family, _), module in modules.items() for use in report.kernels_in(family, module.log)]
     (folder / report.FILE_NAME).write_text(report.table(uses), encoding="utf-8", newline="\n")
-    compiled = [module.cpu_seconds for module in modules.values() if module.cpu_seconds]
-    size = (folder / container.FILE_NAME).stat().st_size
-    say(f"{len(modules)} modules, {len(compiled)} compiled in {sum(compiled):.0f} CPU-seconds: {size / 1e6:.2f} MB")
+    spent = [module.cpu_seconds for module in modules.values() if module.cpu_seconds]
+    size = path.stat().st_size / 1e6
+    say(f"{len(modules)} modules, {len(spent)} compiled in {sum(spent):.0f} CPU-seconds: {size:.2f} MB")
 
 
 def targets_of(family: Family, wanted: Sequence[str] = ()) -> tuple[str, ...]:
@@ -69,6 +67,11 @@ def targets_of(family: Family, wanted: Sequence[str] = ()) -> tuple[str, ...]:
     if not wanted:
         return tuple(f"sm_{number}" for number in family.targets)
     return tuple(target for target in wanted if int(target.split("_")[1]) >= min(family.targets))
+
+
+def warnings_in(log: str) -> str:
+    """What a compiler's log says beside ptxas's numbers; empty for a clean compilation."""
+    return "\n".join(line for line in log.splitlines() if not line.startswith(("ptxas info", "ptxas   ")))
 
 
 def check_sources(csrc: Path = CSRC) -> None:
