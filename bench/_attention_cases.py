@@ -13,7 +13,7 @@ from _gpu import Gpu, Time
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from wllm_kernels import attention_plan, paged_attention
+from wllm_kernels import attention_plan, capabilities, paged_attention
 
 Row = dict[str, object]
 Baseline = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -110,7 +110,8 @@ def _decode_rows(gpu: Gpu, heads: Heads, lengths: Sequence[int], rows: str) -> I
 
 
 def _cache_dtypes(gpu: Gpu) -> list[torch.dtype]:
-    fp8 = torch.cuda.get_device_capability(gpu.device) >= (8, 9)
+    # What the code can do: --target may set it below what the GPU can.
+    fp8 = any("e4m3" in family for family in capabilities().gpus[gpu.device.index].code)
     return [torch.bfloat16, torch.int8, *([torch.float8_e4m3fn] if fp8 else [])]
 
 

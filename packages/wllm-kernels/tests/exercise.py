@@ -96,10 +96,9 @@ def logprobs() -> None:
 
 
 def _quantised() -> list[torch.dtype]:
-    # What the code can do, which WLLM_KERNELS_TARGET may set below what the GPU can.
-    gpu = capabilities().gpus[torch.cuda.current_device()]
-    fp8 = not gpu.code or all("compute_80" not in origin for origin in gpu.code.values())
-    return [torch.int8, *([FP8] if fp8 and torch.cuda.get_device_capability() >= (8, 9) else [])]
+    # What the code can do: WLLM_KERNELS_TARGET may set it below what the GPU can.
+    fp8 = any("e4m3" in family for family in capabilities().gpus[torch.cuda.current_device()].code)
+    return [torch.int8, *([FP8] if fp8 else [])]
 
 
 CHECKS: tuple[Callable[[], None], ...] = (
