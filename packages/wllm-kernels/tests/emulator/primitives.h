@@ -80,6 +80,11 @@ static inline u32 __byte_perm(u32 low, u32 high, u32 selector) {
 static inline void __threadfence() {}
 static inline void __threadfence_block() {}
 static inline void __syncthreads(CALLER) { emulator::pass_barrier(HERE("__syncthreads")); }
+static inline int __syncthreads_or(int predicate, CALLER) {
+  emulator::barrier_vote |= predicate != 0;
+  emulator::pass_barrier(HERE("__syncthreads_or"));
+  return emulator::barrier_result;
+}
 static inline void __syncwarp(u32 mask = ~0u, CALLER) { emulator::meet(HERE("__syncwarp"), mask, nullptr, nullptr); }
 
 template <class T>

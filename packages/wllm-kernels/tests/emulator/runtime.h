@@ -76,6 +76,7 @@ static Fiber* current;
 static Warp warps[MAX_THREADS / LANES];
 static Dimensions grid, block, block_index;
 static int num_threads, num_warps, num_done, num_at_barrier;
+static bool barrier_vote, barrier_result;  // of __syncthreads_or
 static unsigned long long random_state;
 static jmp_buf scheduler, abandoned;
 static void (*body)(const void*);
@@ -175,6 +176,8 @@ static void pass_barrier(const Place& place) {
 
 static void open_barrier() {
   num_at_barrier = 0;
+  barrier_result = barrier_vote;
+  barrier_vote = false;
   const Fiber* first = nullptr;
   for (int thread = 0; thread < num_threads; thread++) {
     const Fiber* fiber = fibers[thread];
@@ -222,6 +225,7 @@ static void run_lanes(int warp) {
 
 static void start_block() {
   num_done = num_at_barrier = 0;
+  barrier_vote = false;
   for (int warp = 0; warp < num_warps; warp++) {
     const int lanes = num_threads - warp * LANES;
     const u32 absent = lanes >= LANES ? 0u : ~0u << lanes;
