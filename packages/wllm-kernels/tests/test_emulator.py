@@ -84,8 +84,7 @@ KERNEL(misbehave, ProbeParameters, 64, 1) {
   if (params.size == 0 && last) __syncwarp();
   if (params.size == 1 && last) __syncthreads();
   if (params.size == 2) last ? __shfl_sync(WHOLE_WARP, 1, 0) : __shfl_xor_sync(WHOLE_WARP, 1, 1);
-  if (params.size == 3 && threadIdx.x < 63) __syncwarp(0x7fffffffu);
-  if (params.size == 3 && last) __syncwarp();
+  if (params.size == 3) __syncwarp(0x7fffffffu);
   if (params.size == 4) load16(input + 8);
   if (params.size == 5) output[0] = (u8)*(const int*)(input + 2);
   if (params.size == 6) output[0] = input[512];
@@ -178,7 +177,7 @@ def test_a_missing_wait_shows(ada: Probes) -> None:
         (0, "threads wait for each other: some at __sync"),
         (1, "threads of a block at different barriers"),
         (2, r"lanes of a warp in different collectives: some at __shfl\w+ \(.*\d\), some at __shfl"),
-        (3, "lanes of a warp in different collectives|threads wait for each other"),
+        (3, "a lane is missing in its own mask"),
         (4, "not aligned to 16"),
         (5, "unaligned access"),
         (6, "outside of allocated memory"),
