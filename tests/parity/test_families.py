@@ -12,6 +12,7 @@ from parity.rule import Parity
 from parity.tiny_models import TINY_MODELS, VOCAB_SIZE
 
 from wllm import LLM, SamplingParams
+from wllm_kernels.device.kernel import launch_count
 from wllm_sched import EngineStats
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24, logprobs=5, ignore_eos=True)
@@ -32,12 +33,14 @@ def run(
     tiny: tuple[str, Path, transformers.PreTrainedModel], prompts: list[list[int]], *, times: int = 1, **settings: Any
 ) -> EngineStats:
     _, folder, reference = tiny
+    launched = launch_count()
     with LLM(str(folder), dtype="float32", skip_tokenizer_init=True, **settings) as llm:
         for _ in range(times):
             outputs = llm.generate(prompts, GREEDY, use_tqdm=False)
             Parity(reference).check_all(outputs)
         if times > 1:
             assert all(output.num_cached_tokens > 0 for output in outputs)
+        assert llm.model_info.device == "cpu" or launch_count() > launched
         return llm.stats()
 
 
