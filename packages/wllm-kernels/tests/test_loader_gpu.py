@@ -1,0 +1,135 @@
+"""The loader on a real GPU: threads, streams, graphs, several GPUs, and each way to get code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import wllm_kernels
+from wllm_kernels import launch_count, reference, rms_norm
+from wllm_kernels.compiler import container
+from wllm_kernels.device.backend import CudaBackend
+from wllm_kernels.device.kernel import Kernel, backends
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no NVIDIA GPU"),
+]
+
+# Runs one norm and tells what ran it.
+PROGRAM = """
+import json, torch, wllm_kernels
+x, weight = torch.randn(5, 128, device="cuda"), torch.ones(128, device="cuda")
+expected = wllm_kernels.rms_norm(x.cpu(), weight.cpu(), 1e-5)
+error = float((wllm_kernels.rms_norm(x, weight, 1e-5).cpu() - expected).abs().max())
+gpu = wllm_kernels.capabilities().gpus[0]
+print(json.dumps([error, wllm_kernels.launch_count(), gpu.code["norm"]]))
+"""
+
+
+def operands(device: str = "cuda") -> tuple[Tensor, Tensor]:
+    return torch.randn(5, 128, device=device), torch.randn(128, device=device)
+
+
+def expected(x: Tensor, weight: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    reference.rms_norm(x, weight, 1e-5, None, 0.0, out)
+    return out
+
+
+@pytest.fixture
+def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A loader of this test's own."""
+    monkeypatch.setitem(backends._by_type, "cuda", CudaBackend())
+    forget_kernels()
+    yield
+    forget_kernels()
+
+
+def forget_kernels() -> None:
+    for kernel in Kernel.all:
+        kernel.forget()
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_every_kernel_loads() -> None:
+    assert wllm_kernels.warmup("cuda") == len(Kernel.all)
+
+
+def test_the_first_use_in_a_new_thread() -> None:
+    x, weight = operands()
+    out = torch.empty_like(x)
+    torch.cuda.synchronize()
+    thread = threading.Thread(target=rms_norm, args=(x, weight, 1e-5), kwargs={"out": out})
+    thread.start()
+    thread.join()
+    torch.cuda.synchronize()
+    torch.testing.assert_close(out, expected(x, weight))
+
+
+def test_a_launch_goes_to_the_current_stream() -> None:
+    x, weight = operands()
+    out, stream = torch.zeros_like(x), torch.cuda.Stream()
+    event = torch.cuda.Event()
+    rms_norm(x, weight, 1e-5)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(100_000_000)
+        rms_norm(x, weight, 1e-5, out=out)
+        event.record()
+    # On another stream it would be done by now.
+    unfinished = not event.query()
+    torch.cuda.default_stream().synchronize()
+    seen = out.clone()
+    torch.cuda.synchronize()
+    assert unfinished and not seen.any()
+    torch.testing.assert_close(out, expected(x, weight))
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_a_kernel_that_is_loaded_during_capture() -> None:
+    x, weight = operands()
+    out, graph = torch.zeros_like(x), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        rms_norm(x, weight, 1e-5, out=out)
+    before = launch_count()
+    x.copy_(torch.randn_like(x))
+    graph.replay()
+    torch.testing.assert_close(out, expected(x, weight))
+    assert launch_count() == before
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_a_gpu_that_is_not_the_current_one() -> None:
+    x, weight = operands("cuda:1")
+    assert torch.cuda.current_device() == 0
+    torch.testing.assert_close(rms_norm(x, weight, 1e-5), expected(x, weight))
+    assert torch.cuda.current_device() == 0
+
+
+@pytest.mark.parametrize("way", ["installed", "ptx", "nvrtc"])
+def test_each_way_to_get_code(way: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "WLLM_KERNELS_CACHE": str(tmp_path / "cache")}
+    if way == "ptx":
+        environment["WLLM_KERNELS_TARGET"] = "compute_80"
+    if way == "nvrtc":
+        empty = tmp_path / "empty.wk"
+        container.write(empty, "12.9", {}, {})
+        environment["WLLM_KERNELS_CONTAINER"] = str(empty)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, encoding="utf-8", env=environment, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    error, launches, code = json.loads(done.stdout)
+    major, minor = torch.cuda.get_device_capability()
+    ends = {"installed": "", "ptx": "compute_80 ", "nvrtc": f"sm_{major}{minor} by NVRTC"}
+    assert error < 1e-5 and launches == 1 and code.startswith(ends[way]), (error, launches, code)
