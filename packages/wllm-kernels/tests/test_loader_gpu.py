@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import wllm_kernels
-from wllm_kernels import launch_count, reference, rms_norm
+from wllm_kernels import dispatch, launch_count, reference
 from wllm_kernels.compiler import container
 from wllm_kernels.device.backend import CudaBackend
 from wllm_kernels.device.kernel import Kernel, backends
@@ -38,6 +38,10 @@ print(json.dumps([error, wllm_kernels.launch_count(), gpu.code["norm"]]))
 
 def operands(device: str = "cuda") -> tuple[Tensor, Tensor]:
     return torch.randn(5, 128, device=device), torch.randn(128, device=device)
+
+
+def norm(x: Tensor, weight: Tensor, out: Tensor) -> None:
+    dispatch.rms_norm(x, weight, 1e-5, None, 0.0, out)
 
 
 def expected(x: Tensor, weight: Tensor) -> Tensor:
@@ -69,7 +73,7 @@ def test_the_first_use_in_a_new_thread() -> None:
     x, weight = operands()
     out = torch.empty_like(x)
     torch.cuda.synchronize()
-    thread = threading.Thread(target=rms_norm, args=(x, weight, 1e-5), kwargs={"out": out})
+    thread = threading.Thread(target=norm, args=(x, weight, out))
     thread.start()
     thread.join()
     torch.cuda.synchronize()
@@ -80,11 +84,11 @@ def test_a_launch_goes_to_the_current_stream() -> None:
     x, weight = operands()
     out, stream = torch.zeros_like(x), torch.cuda.Stream()
     event = torch.cuda.Event()
-    rms_norm(x, weight, 1e-5)
+    norm(x, weight, out.clone())
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         torch.cuda._sleep(100_000_000)
-        rms_norm(x, weight, 1e-5, out=out)
+        norm(x, weight, out)
         event.record()
     # On another stream it would be done by now.
     unfinished = not event.query()
@@ -100,7 +104,7 @@ def test_a_kernel_that_is_loaded_during_capture() -> None:
     x, weight = operands()
     out, graph = torch.zeros_like(x), torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        rms_norm(x, weight, 1e-5, out=out)
+        norm(x, weight, out)
     before = launch_count()
     x.copy_(torch.randn_like(x))
     graph.replay()
@@ -112,7 +116,7 @@ def test_a_kernel_that_is_loaded_during_capture() -> None:
 def test_a_gpu_that_is_not_the_current_one() -> None:
     x, weight = operands("cuda:1")
     assert torch.cuda.current_device() == 0
-    torch.testing.assert_close(rms_norm(x, weight, 1e-5), expected(x, weight))
+    torch.testing.assert_close(wllm_kernels.rms_norm(x, weight, 1e-5), expected(x, weight))
     assert torch.cuda.current_device() == 0
 
 

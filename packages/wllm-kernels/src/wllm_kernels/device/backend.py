@@ -151,7 +151,8 @@ class CudaBackend:
 
     def gpus(self) -> list[Gpu]:
         """Every GPU that torch sees; loads no code. Raises `NoDeviceCode` where device code cannot run at all."""
-        found = [self._gpu(torch.device("cuda", index)) for index in range(self._torch.device_count())]
+        with self._lock:
+            found = [self._gpu(torch.device("cuda", index)) for index in range(self._torch.device_count())]
         driver = driver_api.version_text(self._driver.version)
         return [
             Gpu(
