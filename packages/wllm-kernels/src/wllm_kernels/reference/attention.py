@@ -48,6 +48,10 @@ def paged_attention(
 def _gather(segment: Segment, kv: Tensor, kv_scale: Tensor | None, workspace: Tensor | None) -> tuple[Tensor, Tensor]:
     num_kv_heads, block_size, head_dim = kv.shape[2:]
     blocks = segment.blocks
+    dtype = kv.dtype
+    if dtype == torch.float8_e4m3fn:  # torch gathers no FP8
+        kv = kv.view(torch.uint8)
+        workspace = None if workspace is None else workspace.view(torch.uint8)
     if kv.is_contiguous():
         rows = kv.view(-1, block_size * head_dim)
         if workspace is None:
@@ -57,6 +61,7 @@ def _gather(segment: Segment, kv: Tensor, kv_scale: Tensor | None, workspace: Te
             gathered = torch.index_select(rows, 0, blocks, out=target)
     else:
         gathered = kv[_unravel(blocks, num_kv_heads)]
+    gathered = gathered.view(dtype)
     if kv_scale is not None:
         scales = kv_scale[_unravel(blocks, num_kv_heads)].float().unsqueeze(-1)
         gathered = gathered.view(-1, block_size, head_dim).float().mul_(scales)

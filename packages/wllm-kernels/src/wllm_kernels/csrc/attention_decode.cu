@@ -1,0 +1,290 @@
+// Attention of short rows (decode, speculative and last chunks) over a paged KV cache.
+//
+// A tile of 16 lines, the heads of a group for one or more queries, meets the cells of its row on the tensor cores; the
+// cells are split between blocks as attention_work.cuh says, and in a block every warp takes a slice of each unit. A
+// warp copies, attends and rescales for itself (online softmax: Milakov and Gimelshein, "Online normalizer calculation
+// for softmax", 2018; split over cells: Dao et al., "Flash-Decoding for long-context inference", 2023). The parts of a
+// segment are merged by the block that finishes last, so one launch is all.
+//
+// Grid: as many blocks as the plan has. Block: WARPS warps. Shared memory: the stages of all warps, then their results.
+
+// ---- copies ---------------------------------------------------------------------------------------------------------
+
+// Block and cell of this warp's slices of 32 units, a unit for each lane.
+struct SlicePlaces {
+  int block;
+  int cell;
+};
+
+template <class Shape>
+DEVICE int first_cell_of_slice(const Part& part, int unit) {
+  return part.cells.first + unit * Shape::UNIT_CELLS + threadIdx.x / WARP * SLICE_CELLS;
+}
+
+template <class Shape>
+DEVICE SlicePlaces look_up_places(const DecodeParameters& p, const Part& part, int first_unit) {
+  const int unit = first_unit + threadIdx.x % WARP, cell = first_cell_of_slice<Shape>(part, unit);
+  if (unit >= part.end_unit || cell >= part.cells.end) return {0, 0};
+  const int block = (u32)cell / (u32)p.block_size;
+  return {p.block_table[part.row_index * p.table_row + block], cell - block * p.block_size};
+}
+
+// Copies the warp's slice of `unit`, if there is such a unit, and closes a group of copies in any case.
+template <class Shape>
+DEVICE void copy_unit(const DecodeParameters& p, const Part& part, SlicePlaces& places, int unit, u32 stage) {
+  if (unit < part.end_unit) {
+    const int number = unit - part.first_unit;
+    if (number % WARP == 0) places = look_up_places<Shape>(p, part, unit);
+    const i64 block = __shfl_sync(WHOLE_WARP, places.block, number % WARP);
+    const int cell = __shfl_sync(WHOLE_WARP, places.cell, number % WARP);
+    SliceSource source;
+    source.keys = (const u8*)p.kv + block * p.block_bytes + part.kv_head * p.head_bytes + cell * p.cell_bytes;
+    source.values = source.keys + p.plane_bytes;
+    source.cell_bytes = p.cell_bytes;
+    source.cells = part.cells.end - first_cell_of_slice<Shape>(part, unit);
+    if constexpr (Shape::SCALED) {
+      const i64 plane = (i64)p.num_kv_heads * p.block_size;
+      source.key_scales = p.kv_scale + 2 * block * plane + part.kv_head * p.block_size + cell;
+      source.value_scales = source.key_scales + plane;
+    }
+    copy_slice<Shape>(stage, source);
+  }
+  copy_async_commit();
+}
+
+// Lines behind the row's last become zeros.
+template <class Shape>
+DEVICE void load_queries(QueryFragments<Shape>& queries, const DecodeParameters& p, const Part& part) {
+  using T = typename Shape::T;
+  UNROLL
+  for (int i = 0; i < 2; i++) {
+    const int line = part.tile * TILE_LINES + threadIdx.x % WARP / 4 + 8 * i;
+    const bool exists = line < part.row.queries * p.group;
+    const int token = part.row.first_token + line / p.group, head = part.kv_head * p.group + line % p.group;
+    const T* source = (const T*)p.q + token * p.q_token + head * p.q_head;
+    UNROLL
+    for (int step = 0; step < Shape::K_STEPS; step++) {
+      UNROLL
+      for (int half = 0; half < 2; half++) {
+        const u32* pair = (const u32*)(source + query_dimension<Shape>(step, half));
+        queries[step][i + 2 * half] = exists ? *pair : 0u;
+      }
+    }
+  }
+}
+
+// ---- softmax --------------------------------------------------------------------------------------------------------
+
+// What this lane's two lines (lane / 4 and + 8) see, and their running maxima (of all lanes of the line) and sums (of
+// this lane's cells).
+struct Lines {
+  int first[2];
+  int end[2];
+  float maximum[2];
+  float sum[2];
+};
+
+DEVICE Lines begin_lines(const DecodeParameters& p, const Part& part) {
+  Lines lines;
+  UNROLL
+  for (int i = 0; i < 2; i++) {
+    const int line = part.tile * TILE_LINES + threadIdx.x % WARP / 4 + 8 * i;
+    const int position = query_position(part.row, line, p.group);
+    lines.first[i] = p.window ? position - p.window + 1 : 0;
+    lines.end[i] = p.causal ? position + 1 : part.row.length;
+    lines.maximum[i] = LOWEST;
+    lines.sum[i] = 0.f;
+  }
+  return lines;
+}
+
+// Scales of the two neighbouring cells of a lane, for the cells 0 to 7 and 8 to 15.
+struct CellScales {
+  float keys[2][2];
+  float values[2][2];
+};
+
+// A scale of 0 counts as the smallest f16: the values that belong to it are zeros.
+DEVICE CellScales load_scales(const u8* scales) {
+  constexpr float SMALLEST = 5.9604645e-8f;
+  CellScales s;
+  UNROLL
+  for (int n = 0; n < 2; n++) {
+    const u32* pairs = (const u32*)scales + 4 * n + threadIdx.x % 4;
+    s.keys[n][0] = unpack_low<f16>(pairs[0]);
+    s.keys[n][1] = unpack_high<f16>(pairs[0]);
+    s.values[n][0] = fmaxf(unpack_low<f16>(pairs[SLICE_CELLS / 2]), SMALLEST);
+    s.values[n][1] = fmaxf(unpack_high<f16>(pairs[SLICE_CELLS / 2]), SMALLEST);
+  }
+  return s;
+}
+
+// From scores to weights, in place, and to sums of weights. In a scaled cache a cell's weight includes the scale of its
+// value, so that the largest weight of a line is 1 whatever the scales are; the sum is of weights without it.
+template <class Shape>
+DEVICE void weigh(float (&scores)[2][4], Lines& lines, Accumulators<Shape>& sums, const DecodeParameters& p,
+                  int first_cell, const CellScales& scales) {
+  float maximum[2] = {lines.maximum[0], lines.maximum[1]};
+  UNROLL
+  for (int n = 0; n < 2; n++) {
+    UNROLL
+    for (int j = 0; j < 4; j++) {
+      const int cell = first_cell + 8 * n + threadIdx.x % 4 * 2 + j % 2;
+      float score = scores[n][j];
+      if constexpr (Shape::SCALED) score *= scales.keys[n][j % 2];
+      if (p.cap_scale != 0.f) score = 1.f - 2.f / (1.f + exp2_fast(score * p.cap_scale));
+      score *= p.score_scale;
+      if constexpr (Shape::SCALED) score += log2_fast(scales.values[n][j % 2]);
+      const bool visible = cell >= lines.first[j / 2] && cell < lines.end[j / 2];
+      scores[n][j] = visible ? score : LOWEST;
+      maximum[j / 2] = fmaxf(maximum[j / 2], scores[n][j]);
+    }
+  }
+  UNROLL
+  for (int i = 0; i < 2; i++) {
+    maximum[i] = fmaxf(maximum[i], __shfl_xor_sync(WHOLE_WARP, maximum[i], 1));
+    maximum[i] = fmaxf(maximum[i], __shfl_xor_sync(WHOLE_WARP, maximum[i], 2));
+    const float shrink = exp2_fast(lines.maximum[i] - maximum[i]);
+    lines.maximum[i] = maximum[i];
+    lines.sum[i] *= shrink;
+    UNROLL
+    for (int tile = 0; tile < Shape::D / 8; tile++) {
+      sums[tile][2 * i] *= shrink;
+      sums[tile][2 * i + 1] *= shrink;
+    }
+  }
+  UNROLL
+  for (int n = 0; n < 2; n++) {
+    UNROLL
+    for (int j = 0; j < 4; j++) {
+      // Where a line has seen nothing yet, LOWEST is its maximum too.
+      const bool visible = scores[n][j] > LOWEST;
+      const float weight = visible ? exp2_fast(scores[n][j] - lines.maximum[j / 2]) : 0.f;
+      scores[n][j] = weight;
+      lines.sum[j / 2] += Shape::SCALED ? weight / scales.values[n][j % 2] : weight;
+    }
+  }
+}
+
+template <class Shape>
+DEVICE void attend_slice(const DecodeParameters& p, const QueryFragments<Shape>& queries, Lines& lines,
+                         Accumulators<Shape>& sums, const u8* stage, int first_cell) {
+  using T = typename Shape::T;
+  const u32 keys = shared_address(stage);
+  float scores[2][4];
+  CellScales scales;
+  multiply_keys<Shape>(scores, queries, keys);
+  if constexpr (Shape::SCALED) scales = load_scales(stage + 2 * Shape::PLANE_BYTES);
+  weigh<Shape>(scores, lines, sums, p, first_cell, scales);
+  const u32 weights[4] = {pack2<T>(scores[0][0], scores[0][1]), pack2<T>(scores[0][2], scores[0][3]),
+                          pack2<T>(scores[1][0], scores[1][1]), pack2<T>(scores[1][2], scores[1][3])};
+  add_values<Shape>(sums, weights, keys + Shape::PLANE_BYTES);
+}
+
+// Attends the units of a part; leaves the result of each warp in shared memory.
+template <class Shape>
+DEVICE void attend_part(const DecodeParameters& p, const Part& part, u8* shared) {
+  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+  u8* const stages = shared + warp * Shape::STAGES * Shape::STAGE_BYTES;
+  SlicePlaces places;
+  for (int i = 0; i < Shape::STAGES; i++) {
+    copy_unit<Shape>(p, part, places, part.first_unit + i, shared_address(stages + i * Shape::STAGE_BYTES));
+  }
+  QueryFragments<Shape> queries;
+  load_queries<Shape>(queries, p, part);
+  Lines lines = begin_lines(p, part);
+  Accumulators<Shape> sums;
+  UNROLL
+  for (int i = 0; i < Shape::D / 8; i++) sums[i][0] = sums[i][1] = sums[i][2] = sums[i][3] = 0.f;
+
+  u8* stage = stages;
+  for (int unit = part.first_unit; unit < part.end_unit; unit++) {
+    copy_async_wait<Shape::STAGES - 1>();
+    __syncwarp();
+    attend_slice<Shape>(p, queries, lines, sums, stage, first_cell_of_slice<Shape>(part, unit));
+    __syncwarp();
+    copy_unit<Shape>(p, part, places, unit + Shape::STAGES, shared_address(stage));
+    stage += Shape::STAGE_BYTES;
+    if (stage == stages + Shape::STAGES * Shape::STAGE_BYTES) stage = stages;
+  }
+
+  copy_async_wait<0>();
+  __syncthreads();  // all warps are done with their stages
+  float* const partial = (float*)shared + warp * Shape::PARTIAL_FLOATS;
+  UNROLL
+  for (int i = 0; i < 2; i++) {
+    float* const line = partial + (lane / 4 + 8 * i) * Shape::PARTIAL_STRIDE;
+    float sum = lines.sum[i] + __shfl_xor_sync(WHOLE_WARP, lines.sum[i], 1);
+    sum += __shfl_xor_sync(WHOLE_WARP, sum, 2);
+    store_line<Shape>(line, sums, i);
+    if (lane % 4 == 0) {
+      line[Shape::D] = lines.maximum[i];
+      line[Shape::D + 1] = sum;
+    }
+  }
+  __syncthreads();
+}
+
+// Tokens behind the last row's get zeros.
+template <class Shape>
+DEVICE void clear_tokens(const DecodeParameters& p, int first_token) {
+  constexpr int QUARTERS = Shape::D / 4;
+  const int num_heads = p.num_kv_heads * p.group;
+  const i64 pieces = (i64)(p.tokens - first_token) * num_heads * QUARTERS;
+  for (i64 i = blockIdx.x * Shape::THREADS + threadIdx.x; i < pieces; i += gridDim.x * Shape::THREADS) {
+    const int dimension = (int)(i % QUARTERS) * 4, head = (int)(i / QUARTERS % num_heads);
+    const i64 token = first_token + i / QUARTERS / num_heads;
+    *(uint2*)((u16*)p.out + token * p.out_token + head * p.out_head + dimension) = make_uint2(0u, 0u);
+  }
+}
+
+template <class Shape>
+DEVICE void decode(const DecodeParameters& p) {
+  SHARED_MEMORY(shared);
+  const int tokens_of_rows = p.cu_q[p.rows];
+  const WorkStart start = plan_at(p.plan, gridDim.x).starts[blockIdx.x];
+  const i64 begin = (i64)blockIdx.x * start.chunk;
+  const int end = (int)smaller(begin + start.chunk, (i64)start.total);
+  const int capacity = p.max_blocks * p.block_size;
+  int row_index = start.row_index, member = start.member, segment_start = start.segment_start;
+  Row row = start.row;
+  for (int unit = (int)smaller(begin, (i64)end); unit < end;) {
+    const int tiles = count_tiles(row, p.group);
+    const int tile = member % tiles;
+    const Cells cells = visible_cells(row, tile, p.group, p.causal, p.window);
+    const int units = count_units(cells, Shape::UNIT_CELLS);
+    const int first = unit - segment_start, last = smaller(end - segment_start, units);
+    const Part part = {row_index, row, member / tiles, tile, cells, units, first, last};
+    attend_part<Shape>(p, part, shared);
+    finish_part<Shape>(p, part, start, segment_start, shared);
+    __syncthreads();  // the results of the warps are read
+    unit = segment_start + last;
+    segment_start += units;
+    if (++member == tiles * p.num_kv_heads && unit < end) {  // the next row that decode serves
+      do {
+        row = read_row(p.seq_lens, p.cu_q, ++row_index, capacity);
+      } while (!is_short_row(row.queries, p.group, row.length));
+      member = 0;
+    }
+  }
+  clear_tokens<Shape>(p, tokens_of_rows);
+}
+
+// The family's macros: DECODE_HEAD_DIM; DECODE_WARPS of a block; DECODE_STAGES of a warp for a cache of 16 bits and
+// DECODE_STAGES_8BIT; DECODE_BLOCKS on a multiprocessor; DECODE_E4M3 for the kernels of FP8 caches, in another family.
+#define DECODE_KERNEL(NAME, T, CACHED, STAGES)                                            \
+  KERNEL(NAME, DecodeParameters, DECODE_WARPS * WARP, DECODE_BLOCKS) {                    \
+    decode<DecodeShape<T, CACHED, DECODE_HEAD_DIM, DECODE_WARPS, STAGES>>(params);        \
+  }
+
+#if DECODE_E4M3 && __CUDA_ARCH__ >= 890
+DECODE_KERNEL(attention_decode_f16_e4m3, f16, e4m3, DECODE_STAGES_8BIT)
+DECODE_KERNEL(attention_decode_bf16_e4m3, bf16, e4m3, DECODE_STAGES_8BIT)
+#elif !DECODE_E4M3
+DECODE_KERNEL(attention_decode_f16, f16, f16, DECODE_STAGES)
+DECODE_KERNEL(attention_decode_f16_i8, f16, i8, DECODE_STAGES_8BIT)
+#if __CUDA_ARCH__ >= 800
+DECODE_KERNEL(attention_decode_bf16, bf16, bf16, DECODE_STAGES)
+DECODE_KERNEL(attention_decode_bf16_i8, bf16, i8, DECODE_STAGES_8BIT)
+#endif
+#endif

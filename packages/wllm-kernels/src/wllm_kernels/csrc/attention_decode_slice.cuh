@@ -1,0 +1,187 @@
+// A slice: keys and values of 16 cells of one block and head, copied to shared memory by one warp and multiplied there.
+//
+// The cache holds T itself, or 8-bit elements (i8, e4m3) that become T on their way from shared memory to the tensor
+// cores. A matrix load moves 16-bit pieces, hence pairs of neighbouring 8-bit elements; instead of sorting them apart,
+// the products renumber their dimensions (see multiply_keys and add_values), the queries and the output likewise.
+template <class Element, class CachedElement, int HEAD_DIM, int WARPS_OF_BLOCK, int STAGES_OF_WARP>
+struct DecodeShape {
+  using T = Element;
+  using Cached = CachedElement;
+  static constexpr int D = HEAD_DIM;
+  static constexpr bool BYTES = sizeof(Cached) == 1;
+  static constexpr bool SCALED = same_type<Cached, i8>;
+  static constexpr int WARPS = WARPS_OF_BLOCK, THREADS = WARPS * WARP;
+  static constexpr int UNIT_CELLS = WARPS * SLICE_CELLS;  // a slice for each warp
+  static constexpr int STAGES = STAGES_OF_WARP;
+  static constexpr int K_STEPS = D / 16;                          // products of 16 dimensions
+  static constexpr int CHUNKS = D * (int)sizeof(Cached) / 16;     // of 16 bytes in the line of a cell
+  static constexpr bool SWIZZLED = CHUNKS % 8 == 0;
+  static constexpr int LINE_CHUNKS = SWIZZLED ? CHUNKS : CHUNKS | 1;
+  static constexpr int PLANE_BYTES = SLICE_CELLS * LINE_CHUNKS * 16;  // keys or values
+  static constexpr int SCALE_BYTES = SCALED ? 2 * SLICE_CELLS : 0;    // of keys or values
+  static constexpr int STAGE_BYTES = 2 * (PLANE_BYTES + SCALE_BYTES);
+  static constexpr int PARTIAL_STRIDE = D + 8;  // floats of a line: D values, maximum, sum; the rest spreads the banks
+  static constexpr int PARTIAL_FLOATS = TILE_LINES * PARTIAL_STRIDE;
+
+  // Where a chunk lies. The eight lines that a matrix load reads at one chunk come from different banks: chunks change
+  // places within a line, or a line ends with a gap that makes its length odd.
+  static __device__ u32 offset(int cell, int chunk) {
+    return (cell * LINE_CHUNKS + (SWIZZLED ? chunk ^ (cell & 7) : chunk)) * 16;
+  }
+};
+
+// ---- copies ---------------------------------------------------------------------------------------------------------
+
+struct SliceSource {
+  const u8* keys;
+  const u8* values;
+  const f16* key_scales;  // of an int8 cache
+  const f16* value_scales;
+  i64 cell_bytes;
+  int cells;  // that hold a token, of the 16; zero and less: none
+};
+
+// Cells without a token become zeros: they may hold NaN, which would pass through a weight of 0.
+template <class Shape>
+DEVICE void copy_slice(u32 stage, const SliceSource& source) {
+  constexpr int PIECES = SLICE_CELLS * Shape::CHUNKS;
+  const int lane = threadIdx.x % WARP;
+  UNROLL
+  for (int i = 0; i < (PIECES + WARP - 1) / WARP; i++) {
+    const int piece = i * WARP + lane, cell = piece / Shape::CHUNKS, chunk = piece % Shape::CHUNKS;
+    if (PIECES % WARP == 0 || piece < PIECES) {
+      const u32 target = stage + Shape::offset(cell, chunk);
+      const i64 distance = cell * source.cell_bytes + chunk * 16;
+      copy_async16(target, source.keys + distance, cell < source.cells);
+      copy_async16(target + Shape::PLANE_BYTES, source.values + distance, cell < source.cells);
+    }
+  }
+  if constexpr (Shape::SCALED) {
+    // The scales of cells without a token are used for nothing.
+    const f16* scales = lane < 2 ? source.key_scales : source.value_scales;
+    if (lane < 4) copy_async16(stage + 2 * Shape::PLANE_BYTES + lane * 16, scales + lane % 2 * 8, source.cells > 0);
+  }
+}
+
+// ---- 8-bit elements -------------------------------------------------------------------------------------------------
+
+// For permute_bytes: two bytes of the word, each below (or, in `upper`, above) byte 4 of the other word.
+constexpr u32 bytes_below(int first, int second) {
+  return first | 4 << 4 | second << 8 | 4 << 12;
+}
+constexpr u32 bytes_above(int first, int second) {
+  return 4 | first << 4 | 4 << 8 | second << 12;
+}
+
+// Two bytes of `word` as a pair of T; exact.
+template <class T, class Cached, int FIRST, int SECOND>
+DEVICE u32 widen(u32 word) {
+  if constexpr (same_type<Cached, i8> && same_type<T, f16>) {
+    // 0x6400 | u is 1024 + u; here u = value + 128.
+    const u32 biased = permute_bytes(word ^ 0x80808080u, 0x64646464u, bytes_below(FIRST, SECOND));
+    return subtract_f16x2(biased, 0x64806480u);
+  } else if constexpr (same_type<Cached, i8>) {
+    // 0x4300 | u is 128 + u for 7 bits u; the sign bit turns 128 into 256 in what is subtracted.
+    const u32 biased = permute_bytes(word, 0x43434343u, bytes_below(FIRST, SECOND));
+    return multiply_add_bf16x2(biased & 0xff7fff7fu, 0x3f803f80u, (biased & 0x00800080u) | 0xc300c300u);
+  } else if constexpr (same_type<T, f16>) {
+#if __CUDA_ARCH__ >= 890
+    return e4m3x2_to_f16x2((u16)permute_bytes(word, 0u, FIRST | SECOND << 4 | 0x4400));
+#endif
+  } else {
+    // Exponent and mantissa moved to their places in bf16, whose exponents are larger by 120.
+    const u32 bits = permute_bytes(word, 0u, bytes_above(FIRST, SECOND));
+    return multiply_add_bf16x2((bits & 0x80008000u) | (bits & 0x7f007f00u) >> 4, 0x7b807b80u, 0x80008000u);
+  }
+}
+
+// ---- products -------------------------------------------------------------------------------------------------------
+
+// The queries of a tile in registers: [step][fragment of multiply_add].
+template <class Shape>
+using QueryFragments = u32[Shape::K_STEPS][4];
+
+// Dimension of a step's column 2 * (lane % 4) + 8 * half; its right neighbour belongs to the next dimension. A lane has
+// four bytes of a cell's chunk of 8-bit keys: dimensions 4 * (lane % 4) to + 3 take the columns of both halves.
+template <class Shape>
+DEVICE int query_dimension(int step, int half) {
+  const int column = threadIdx.x % 4;
+  return step * 16 + (Shape::BYTES ? 4 * column + 2 * half : 2 * column + 8 * half);
+}
+
+// scores = queries * keys; scores[n][j] belongs to line lane / 4 + 8 * (j / 2) and cell 8 * n + 2 * (lane % 4) + j % 2.
+template <class Shape>
+DEVICE void multiply_keys(float (&scores)[2][4], const QueryFragments<Shape>& queries, u32 keys) {
+  using T = typename Shape::T;
+  using Cached = typename Shape::Cached;
+  const int lane = threadIdx.x % WARP, cell = lane % 8 + lane / 16 * 8, parity = lane / 8 % 2;
+  UNROLL
+  for (int n = 0; n < 2; n++) scores[n][0] = scores[n][1] = scores[n][2] = scores[n][3] = 0.f;
+  UNROLL
+  for (int i = 0; i < Shape::CHUNKS; i += 2) {
+    const bool single = i + 1 == Shape::CHUNKS;
+    u32 b[4];  // cells 0 to 7: chunks i and i + 1; cells 8 to 15: the same
+    load_matrices(b, keys + Shape::offset(cell, i + (single ? 0 : parity)));
+    if constexpr (Shape::BYTES) {
+      UNROLL
+      for (int k = 0; k < (single ? 1 : 2); k++) {
+        UNROLL
+        for (int n = 0; n < 2; n++) {
+          const u32 word = b[2 * n + k];
+          multiply_add<T>(scores[n], queries[i + k], widen<T, Cached, 0, 1>(word), widen<T, Cached, 2, 3>(word));
+        }
+      }
+    } else {
+      multiply_add<T>(scores[0], queries[i / 2], b[0], b[1]);
+      multiply_add<T>(scores[1], queries[i / 2], b[2], b[3]);
+    }
+  }
+}
+
+// Sums over cells of a tile's values: [8 dimensions][fragment of multiply_add].
+template <class Shape>
+using Accumulators = float[Shape::D / 8][4];
+
+// values += weights * values of the slice. A transposed load gives a lane both bytes of a 16-bit piece for two cells:
+// an accumulator takes the even or the odd dimensions of 16.
+template <class Shape>
+DEVICE void add_values(Accumulators<Shape>& sums, const u32 (&weights)[4], u32 values) {
+  using T = typename Shape::T;
+  using Cached = typename Shape::Cached;
+  const int lane = threadIdx.x % WARP, cell = lane % 16, parity = lane / 16;
+  UNROLL
+  for (int i = 0; i < Shape::CHUNKS; i += 2) {
+    const bool single = i + 1 == Shape::CHUNKS;
+    u32 b[4];  // chunk i: cells 0 to 7 and 8 to 15; chunk i + 1: the same
+    load_matrices_transposed(b, values + Shape::offset(cell, i + (single ? 0 : parity)));
+    UNROLL
+    for (int k = 0; k < (single ? 1 : 2); k++) {
+      const u32 first = b[2 * k], second = b[2 * k + 1];
+      if constexpr (Shape::BYTES) {
+        multiply_add<T>(sums[2 * (i + k)], weights, widen<T, Cached, 0, 2>(first), widen<T, Cached, 0, 2>(second));
+        multiply_add<T>(sums[2 * (i + k) + 1], weights, widen<T, Cached, 1, 3>(first), widen<T, Cached, 1, 3>(second));
+      } else {
+        multiply_add<T>(sums[i + k], weights, first, second);
+      }
+    }
+  }
+}
+
+// Stores a line (lane / 4 + 8 * half) of the accumulators with its dimensions in order.
+template <class Shape>
+DEVICE void store_line(float* line, const Accumulators<Shape>& sums, int half) {
+  const int column = threadIdx.x % 4;
+  if constexpr (Shape::BYTES) {
+    UNROLL
+    for (int i = 0; i < Shape::D / 16; i++) {
+      const float(&even)[4] = sums[2 * i], (&odd)[4] = sums[2 * i + 1];
+      *(float4*)(line + 16 * i + 4 * column) =
+          make_float4(even[2 * half], odd[2 * half], even[2 * half + 1], odd[2 * half + 1]);
+    }
+  } else {
+    UNROLL
+    for (int i = 0; i < Shape::D / 8; i++) {
+      *(float2*)(line + 8 * i + 2 * column) = make_float2(sums[i][2 * half], sums[i][2 * half + 1]);
+    }
+  }
+}
