@@ -20,6 +20,7 @@ from wllm_kernels import (
     reference,
     sample,
     step_inputs,
+    swap_blocks,
 )
 
 SLOTS, MAX_TOKENS, MAX_BLOCKS, BLOCK = 40, 600, 40, 16
@@ -69,6 +70,22 @@ def check_copy_blocks(device: str, dtype: torch.dtype, num_pairs: int) -> None:
     copy_blocks(moved[:, 1], pairs.to(device))
     reference.copy_blocks(expected[:, 1], pairs)
     assert torch.equal(moved.cpu().float(), expected.float())
+
+
+def check_swap_blocks(device: str, dtype: torch.dtype, num_pairs: int) -> None:
+    """Some blocks of one layer to the host and back, to other places."""
+    layers = torch.randint(-100, 100, (2 * num_pairs, 3, 2, 2, 16, 64)).to(dtype)
+    host = torch.zeros(num_pairs + 3, *layers.shape[2:], dtype=dtype)
+    expected, expected_host = layers.clone(), host.clone()
+    if device != "cpu":
+        host = host.pin_memory()
+    moved = layers.to(device, copy=True)
+    for to_host in (True, False):
+        pairs = torch.stack((torch.randperm(2 * num_pairs)[:num_pairs], torch.randperm(num_pairs + 3)[:num_pairs]), 1)
+        swap_blocks(moved[:, 1], host, pairs.to(device), to_host=to_host)
+        reference.swap_blocks(expected[:, 1], expected_host, pairs, to_host)
+    assert torch.equal(moved.cpu().float(), expected.float())
+    assert torch.equal(host.float(), expected_host.float())
 
 
 def make_draw(rows: int, vocab: int, *, filters: bool) -> Draw:

@@ -14,7 +14,7 @@ from time import perf_counter
 
 import torch
 from agreement import FP8, Mask, Rotation, Shape, check_activation, check_attention, check_norm, check_rope
-from agreement_tokens import check_copy_blocks, check_logprobs, check_sample, check_step
+from agreement_tokens import check_copy_blocks, check_logprobs, check_sample, check_step, check_swap_blocks
 
 from wllm_kernels import capabilities
 from wllm_kernels.device.kernel import launch_count
@@ -79,9 +79,11 @@ def step() -> None:
         check_step("cuda", seed, num_rows=9)
 
 
-def copy_blocks() -> None:
+def blocks() -> None:
     for dtype in (torch.bfloat16, torch.int8):
         check_copy_blocks("cuda", dtype, 7)
+        check_copy_blocks("cuda", dtype, 20)
+        check_swap_blocks("cuda", dtype, 7)
 
 
 def sample() -> None:
@@ -103,7 +105,7 @@ def _quantised() -> list[torch.dtype]:
 
 CHECKS: tuple[Callable[[], None], ...] = (
     attention_decode, attention_mixed, attention_quantised, attention_float32, norm, activation, rope, step,
-    copy_blocks, sample, logprobs,
+    blocks, sample, logprobs,
 )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from agreement import FP8, Rotation, Shape, check_activation, check_norm, check_rope
-from agreement_tokens import check_copy_blocks, check_step
+from agreement_tokens import check_copy_blocks, check_step, check_swap_blocks
 
 from wllm_kernels import Activation
 
@@ -61,3 +61,9 @@ def test_step(seed: int) -> None:
 @pytest.mark.parametrize("num_pairs", [1, 3, 40, 300])
 def test_copy_blocks(dtype: torch.dtype, num_pairs: int) -> None:
     check_copy_blocks("cuda", dtype, num_pairs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+@pytest.mark.parametrize("num_pairs", [1, 40])
+def test_swap_blocks(dtype: torch.dtype, num_pairs: int) -> None:
+    check_swap_blocks("cuda", dtype, num_pairs)
