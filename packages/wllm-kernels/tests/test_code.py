@@ -112,16 +112,23 @@ def test_what_nvrtc_compiled_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @needs_nvrtc
 def test_a_gpu_that_nvrtc_does_not_know(tmp_path: Path) -> None:
-    with pytest.raises(
-        NoKernel, match=r"for Next \(sm_990\); tried: no container was built.*NVRTC 12.9 cannot compile"
-    ):
+    with pytest.raises(NoKernel, match=r"for Next \(sm_990\): no container was built.*NVRTC 12.9 cannot compile"):
         code_source(tmp_path / "missing.wk", nvrtc=True).find("first", 990, "Next", DRIVER)
 
 
 @needs_nvrtc
 def test_an_nvrtc_newer_than_the_driver_is_not_used(tmp_path: Path) -> None:
-    with pytest.raises(NoKernel, match=r"the code of NVRTC 12.9 \(.*\) needs a newer driver"):
+    with pytest.raises(NoKernel, match=r"NVRTC 12.9 \(.*\) makes code that needs a newer driver"):
         code_source(tmp_path / "missing.wk", target="compute_80", nvrtc=True).find("first", 80, "GPU", 12020)
+
+
+def test_an_nvrtc_that_is_there_but_does_not_load_is_told(tmp_path: Path) -> None:
+    broken = tmp_path / "libnvrtc.so.13"
+    broken.write_bytes(b"no library")
+    source = CodeSource(tmp_path / "missing.wk", compilers=lambda: (broken, "missing-nvrtc"), families=(FAMILY,))
+    with pytest.raises(NoKernel) as caught:
+        source.find("first", 89, "GPU", DRIVER)
+    assert str(broken) in str(caught.value) and "missing-nvrtc" not in str(caught.value)
 
 
 def test_nvrtc_of_torch_is_found_before_the_systems(tmp_path: Path) -> None:

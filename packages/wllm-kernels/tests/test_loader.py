@@ -184,7 +184,7 @@ def test_an_unknown_gpu_without_a_compiler(stub: StubLibrary, make_backend: Make
     with pytest.raises(NoKernel) as caught:
         make_backend().resolve(GPU, "first", "one", 0)
     assert str(caught.value) == (
-        "no code of kernel family first for Stub GPU (sm_130); tried: the container has sm_120, sm_80, sm_86, sm_90; "
-        "no NVRTC beside torch or on the system's search path. Install a newer wllm-kernels, or a CUDA build of "
-        "torch, which brings NVRTC"
+        "no code of kernel family first for Stub GPU (sm_130): the container has sm_120, sm_80, sm_86, sm_90; there "
+        "is no NVRTC beside torch or on the search path of the system. Install a newer wllm-kernels, or a CUDA build "
+        "of torch, which brings NVRTC"
     )

@@ -123,25 +123,32 @@ class CodeSource:
 
     def _compiled(self, family: Family, target: str, gpu_name: str, driver_version: int, why_not: str) -> Code:
         source = source_of(family)
-        tried = [why_not]
+        tried = []
         for path in self._compilers():
             try:
                 compiler = Nvrtc(path)
-                needed = _driver_for(target, compiler.version)
-                if needed <= driver_version:
-                    _log.warning(
-                        "kernel family %s for %s comes from NVRTC %s, which compiles it once (seconds): %s",
-                        family.name, target, compiler.version, why_not,
-                    )  # fmt: skip
-                    module = modules.compile_module(source, target, compiler, modules.folder())
-                    return Code(module.code, target, f"NVRTC {compiler.version}", needed)
-                tried.append(f"the code of NVRTC {compiler.version} ({path}) needs a newer driver")
+            except CompilationFailed as error:
+                # A bare name is a guess, a path is a library that ought to work.
+                if isinstance(path, Path):
+                    tried.append(str(error))
+                continue
+            needed = _driver_for(target, compiler.version)
+            if needed > driver_version:
+                tried.append(f"NVRTC {compiler.version} ({path}) makes code that needs a newer driver")
+                continue
+            _log.warning(
+                "kernel family %s for %s comes from NVRTC %s, which compiles it once (seconds): %s",
+                family.name, target, compiler.version, why_not,
+            )  # fmt: skip
+            try:
+                module = modules.compile_module(source, target, compiler, modules.folder())
             except CompilationFailed as error:
                 tried.append(str(error)[:2000])
-        if len(tried) == 1:
-            tried.append("no NVRTC beside torch or on the system's search path")
+                continue
+            return Code(module.code, target, f"NVRTC {compiler.version}", needed)
         raise NoKernel(
-            f"no code of kernel family {family.name} for {gpu_name} ({target}); tried: {'; '.join(tried)}. Install a "
+            f"no code of kernel family {family.name} for {gpu_name} ({target}): {why_not}; "
+            f"{'; '.join(tried) or 'there is no NVRTC beside torch or on the search path of the system'}. Install a "
             "newer wllm-kernels, or a CUDA build of torch, which brings NVRTC"
         )
 
