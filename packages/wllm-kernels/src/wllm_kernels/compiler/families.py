@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wllm_kernels.compiler.prefill_shapes import PREFILL_SHAPES
+
 PRELUDE = ("types.cuh", "primitives.cuh", "numeric.cuh")
 # Compute capability times ten. 89 runs the code of 86, except where a family uses FP8.
 TARGETS = (75, 80, 86, 89, 90, 100, 120)
@@ -31,4 +33,9 @@ FAMILIES = (
     Family("rope_e4m3", ("elements.cuh", "rope.cu"), (("E4M3_CACHE", "1"),), targets=FP8_TARGETS),
     Family("attention_plain", ("attention_plain.cu",)),
     Family("attention_plain_e4m3", ("attention_plain.cu",), (("E4M3_CACHE", "1"),), targets=FP8_TARGETS),
+    Family("attention_prefill_plan", ("attention.cuh", "attention_prefill_plan.cu")),
+    *(
+        Family(shape.name, ("attention_prefill.cuh", "attention_prefill.cu"), shape.defines, shape.targets)
+        for shape in PREFILL_SHAPES
+    ),
 )
