@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from wllm_kernels import attention_plan, rope_plan
+from wllm_kernels import attention_plan, rope_plan, sample_workspace_bytes
 from wllm_kernels.dispatch import OPS
 
 
@@ -48,7 +48,7 @@ def rope_arguments(planned: bool) -> tuple[object, ...]:
 def sample_arguments(full: bool) -> tuple[object, ...]:
     logits, out = torch.randn(2, 40), torch.empty(2, dtype=torch.int64)
     if not full:
-        return logits, *[None] * 17, out
+        return logits, *[None] * 18, out
     rows = torch.tensor([0, 1])
     floats = torch.tensor([0.9, 0.5])
     tables = torch.ones(2, 40, dtype=torch.int32), torch.ones(2, 40, dtype=torch.bool)
@@ -65,6 +65,7 @@ def sample_arguments(full: bool) -> tuple[object, ...]:
         floats,
         floats,
         *tables,
+        torch.empty(sample_workspace_bytes(2, 40), dtype=torch.uint8),
         out,
     )
 
@@ -86,9 +87,13 @@ CASES: dict[str, list[tuple[object, ...]]] = {
     "prepare_step": [step_arguments()],
     "advance_step": [(int32([0, 1, 1, 1]), torch.tensor([7]), int32(range(8)), int32(0))],
     "copy_blocks": [(torch.randn(3, 2, 1, 4, 8), torch.tensor([[0, 2]]))],
+    "swap_blocks": [
+        (torch.randn(3, 2, 1, 4, 8), torch.randn(2, 2, 1, 4, 8), torch.tensor([[2, 0]]), to_host)
+        for to_host in (True, False)
+    ],
     "sample": [sample_arguments(False), sample_arguments(True)],
     "logprobs": [
-        (torch.randn(2, 9), torch.tensor([0, 1]), torch.empty(2), torch.empty(2, dtype=torch.int64),
+        (torch.randn(2, 9), torch.tensor([0, 1]), None, torch.empty(2), torch.empty(2, dtype=torch.int64),
          torch.empty(2, 3, dtype=torch.int64), torch.empty(2, 3)),
     ],
 }  # fmt: skip

@@ -36,6 +36,7 @@ from wllm_kernels.ops import (
     copy_blocks,
     linear,
     logprobs,
+    logprobs_workspace_bytes,
     pack_linear,
     paged_attention,
     prepare_step,
@@ -43,6 +44,7 @@ from wllm_kernels.ops import (
     rope_kv_write,
     rope_plan,
     sample,
+    sample_workspace_bytes,
     step_inputs,
 )
 from wllm_kernels.plans import AttentionPlan, RopePlan
@@ -78,6 +80,7 @@ __all__ = [
     "launch_count",
     "linear",
     "logprobs",
+    "logprobs_workspace_bytes",
     "pack_linear",
     "paged_attention",
     "prepare_step",
@@ -85,6 +88,7 @@ __all__ = [
     "rope_kv_write",
     "rope_plan",
     "sample",
+    "sample_workspace_bytes",
     "step_inputs",
     "warmup",
 ]

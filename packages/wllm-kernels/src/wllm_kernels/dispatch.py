@@ -16,8 +16,10 @@ import torch
 
 from wllm_kernels import reference
 from wllm_kernels.device import activation as device_activation
+from wllm_kernels.device import logprobs as device_logprobs
 from wllm_kernels.device import norm as device_norm
 from wllm_kernels.device import rope as device_rope
+from wllm_kernels.device import sampling as device_sampling
 from wllm_kernels.errors import InvalidArgument
 
 Implementation = Literal["reference", "device"]
@@ -111,13 +113,16 @@ sample = Op(
     "Tensor logits, Tensor? temperature, Tensor? top_k, Tensor? top_p, Tensor? min_p, Tensor? seeds, "
     "Tensor? positions, Tensor? bias_rows, Tensor? bias_ids, Tensor? bias_values, Tensor? bitmask, "
     "Tensor? penalty_rows, Tensor? penalty_slots, Tensor? repetition, Tensor? presence, Tensor? frequency, "
-    "Tensor? output_counts, Tensor? prompt_seen, Tensor(a!) out",
+    "Tensor? output_counts, Tensor? prompt_seen, Tensor(a!)? workspace, Tensor(b!) out",
     reference.sample,
+    device_sampling.sample,
 )
 logprobs = Op(
     "logprobs",
-    "Tensor logits, Tensor token_ids, Tensor(a!) logprob, Tensor(b!) rank, Tensor(c!) top_ids, Tensor(d!) top_logprobs",
+    "Tensor logits, Tensor token_ids, Tensor(a!)? workspace, Tensor(b!) logprob, Tensor(c!) rank, Tensor(d!) top_ids, "
+    "Tensor(e!) top_logprobs",
     reference.logprobs,
+    device_logprobs.logprobs,
 )
 
 OPS = (

@@ -31,6 +31,11 @@ FAMILIES = (
     Family("activation", ("elements.cuh", "activation.cu")),
     Family("rope", ("elements.cuh", "rope.cu")),
     Family("rope_e4m3", ("elements.cuh", "rope.cu"), (("E4M3_CACHE", "1"),), targets=FP8_TARGETS),
+    Family(
+        "sampling",
+        ("logits.cuh", "intervals.cuh", "noise.cuh", "sampling.cuh", "sampling_prepare.cu", "sampling.cu"),
+    ),
+    Family("logprobs", ("logits.cuh", "intervals.cuh", "logprobs.cu")),
     Family("attention_plain", ("attention_plain.cu",)),
     Family("attention_plain_e4m3", ("attention_plain.cu",), (("E4M3_CACHE", "1"),), targets=FP8_TARGETS),
     Family("attention_prefill_plan", ("attention.cuh", "attention_prefill_plan.cu")),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from wllm_kernels.ops.activation import Activation, act_mul
 from wllm_kernels.ops.attention import attention_plan, paged_attention
 from wllm_kernels.ops.linear import PackedLinear, linear, pack_linear
-from wllm_kernels.ops.logprobs import Logprobs, logprobs
+from wllm_kernels.ops.logprobs import Logprobs, logprobs, logprobs_workspace_bytes
 from wllm_kernels.ops.norm import rms_norm
 from wllm_kernels.ops.rope import rope_kv_write, rope_plan
-from wllm_kernels.ops.sampling import Draw, LogitBias, Penalties, sample
+from wllm_kernels.ops.sampling import Draw, LogitBias, Penalties, sample, sample_workspace_bytes
 from wllm_kernels.ops.step import StepInputs, advance_step, copy_blocks, prepare_step, step_inputs
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "copy_blocks",
     "linear",
     "logprobs",
+    "logprobs_workspace_bytes",
     "pack_linear",
     "paged_attention",
     "prepare_step",
@@ -32,5 +33,6 @@ __all__ = [
     "rope_kv_write",
     "rope_plan",
     "sample",
+    "sample_workspace_bytes",
     "step_inputs",
 ]

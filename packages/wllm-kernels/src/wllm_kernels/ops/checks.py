@@ -30,10 +30,25 @@ def expect_device(name: str, tensor: Tensor, first: Tensor) -> None:
         raise InvalidArgument(f"{name} is on {tensor.device} and the first argument on {first.device}; pass one device")
 
 
+def expect_workspace(workspace: Tensor, num_bytes: int, first: Tensor) -> None:
+    """Raise unless `workspace` is a flat uint8 tensor of `num_bytes` or more on the device of `first`."""
+    expect_shape("workspace", workspace, None)
+    expect_dtype("workspace", workspace, torch.uint8)
+    expect_device("workspace", workspace, first)
+    if workspace.numel() < num_bytes:
+        raise InvalidArgument(f"workspace has {workspace.numel()} bytes; this call needs {num_bytes}")
+
+
 def expect_contiguous(name: str, tensor: Tensor) -> None:
     """Raise unless `tensor` is contiguous."""
     if not tensor.is_contiguous():
         raise InvalidArgument(f"{name} has strides {tensor.stride()}; pass a contiguous tensor")
+
+
+def expect_dense_rows(name: str, tensor: Tensor) -> None:
+    """Raise unless the last dimension of `tensor` has stride 1."""
+    if tensor.stride(-1) != 1 and tensor.shape[-1] > 1:
+        raise InvalidArgument(f"{name} has strides {tensor.stride()}; its last dimension must have stride 1")
 
 
 def expect_kv(kv: Tensor, kv_scale: Tensor | None) -> tuple[int, int, int]:

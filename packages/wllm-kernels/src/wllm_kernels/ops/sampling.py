@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from wllm_kernels import dispatch
-from wllm_kernels.ops.checks import expect_dtype, expect_shape
+from wllm_kernels.device.sampling import workspace_bytes
+from wllm_kernels.ops.checks import expect_device, expect_dtype, expect_shape, expect_workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,14 @@ class Penalties:
     prompt_seen: Tensor  # bool [slots, vocab]
 
 
+def sample_workspace_bytes(rows: int, vocab_size: int, *, adjusted: bool = True) -> int:
+    """Bytes of a workspace that serves calls of `sample` with up to so many rows.
+
+    `adjusted` says whether any of them has a bias, a bitmask or penalties.
+    """
+    return workspace_bytes(rows, vocab_size, adjusted)
+
+
 def sample(
     logits: Tensor,
     *,
@@ -52,6 +61,7 @@ def sample(
     bias: LogitBias | None = None,
     bitmask: Tensor | None = None,
     penalties: Penalties | None = None,
+    workspace: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """One token for each row of `logits` [rows, vocab], which stay as they are: int64 [rows]. Raises `InvalidArgument`.
@@ -64,23 +74,29 @@ def sample(
     probability; top-k what is not below the k-th value; top-p what has less than top_p of the remaining probability in
     larger values; the largest always stays. The token is the argmax of scaled + Gumbel noise, a pure function of (seed,
     position, token id). A row whose largest logit is NaN or infinite, or with every token banned, gives -1.
+    `workspace`, uint8 of `sample_workspace_bytes`, and `out` save allocations.
     """
     expect_shape("logits", logits, None, None)
     rows, vocab_size = logits.shape
     if draw is not None:
-        _check_draw(draw, rows)
+        _check_draw(draw, logits)
     if bias is not None:
-        _check_bias(bias)
+        _check_bias(bias, logits)
     if bitmask is not None:
         expect_shape("bitmask", bitmask, rows, -(-vocab_size // 32))
         expect_dtype("bitmask", bitmask, torch.int32)
+        expect_device("bitmask", bitmask, logits)
     if penalties is not None:
-        _check_penalties(penalties, vocab_size)
+        _check_penalties(penalties, logits)
+    if workspace is not None:
+        adjusted = not (bias is None and bitmask is None and penalties is None)
+        expect_workspace(workspace, workspace_bytes(rows, vocab_size, adjusted), logits)
     if out is None:
         out = torch.empty(rows, dtype=torch.int64, device=logits.device)
     else:
         expect_shape("out", out, rows)
         expect_dtype("out", out, torch.int64)
+        expect_device("out", out, logits)
     dispatch.sample(
         logits,
         *((None,) * 6 if draw is None else
@@ -90,46 +106,42 @@ def sample(
         *((None,) * 7 if penalties is None else
           (penalties.rows, penalties.slots, penalties.repetition, penalties.presence, penalties.frequency,
            penalties.output_counts, penalties.prompt_seen)),
+        workspace,
         out,
     )  # fmt: skip
     return out
 
 
-def _check_draw(draw: Draw, rows: int) -> None:
-    expect_shape("draw.temperature", draw.temperature, rows)
+def _expect(name: str, tensor: Tensor, dtype: torch.dtype, logits: Tensor, *shape: int) -> None:
+    expect_shape(name, tensor, *shape)
+    expect_dtype(name, tensor, dtype)
+    expect_device(name, tensor, logits)
+
+
+def _check_draw(draw: Draw, logits: Tensor) -> None:
+    rows = logits.shape[0]
+    _expect("draw.temperature", draw.temperature, torch.float32, logits, rows)
     for name, tensor in (("seeds", draw.seeds), ("positions", draw.positions), ("top_k", draw.top_k)):
         if tensor is not None:
-            expect_shape(f"draw.{name}", tensor, rows)
-            expect_dtype(f"draw.{name}", tensor, torch.int64)
-    for name, tensor in (("temperature", draw.temperature), ("top_p", draw.top_p), ("min_p", draw.min_p)):
+            _expect(f"draw.{name}", tensor, torch.int64, logits, rows)
+    for name, tensor in (("top_p", draw.top_p), ("min_p", draw.min_p)):
         if tensor is not None:
-            expect_shape(f"draw.{name}", tensor, rows)
-            expect_dtype(f"draw.{name}", tensor, torch.float32)
+            _expect(f"draw.{name}", tensor, torch.float32, logits, rows)
 
 
-def _check_bias(bias: LogitBias) -> None:
+def _check_bias(bias: LogitBias, logits: Tensor) -> None:
     entries = bias.rows.shape[0]
-    for name, tensor in (("rows", bias.rows), ("token_ids", bias.token_ids)):
-        expect_shape(f"bias.{name}", tensor, entries)
-        expect_dtype(f"bias.{name}", tensor, torch.int64)
-    expect_shape("bias.values", bias.values, entries)
-    expect_dtype("bias.values", bias.values, torch.float32)
+    _expect("bias.rows", bias.rows, torch.int64, logits, entries)
+    _expect("bias.token_ids", bias.token_ids, torch.int64, logits, entries)
+    _expect("bias.values", bias.values, torch.float32, logits, entries)
 
 
-def _check_penalties(penalties: Penalties, vocab_size: int) -> None:
-    count = penalties.rows.shape[0]
-    for name, tensor in (("rows", penalties.rows), ("slots", penalties.slots)):
-        expect_shape(f"penalties.{name}", tensor, count)
-        expect_dtype(f"penalties.{name}", tensor, torch.int64)
-    for name, tensor in (
-        ("repetition", penalties.repetition),
-        ("presence", penalties.presence),
-        ("frequency", penalties.frequency),
-    ):
-        expect_shape(f"penalties.{name}", tensor, count)
-        expect_dtype(f"penalties.{name}", tensor, torch.float32)
-    slots = penalties.output_counts.shape[0]
-    expect_shape("penalties.output_counts", penalties.output_counts, slots, vocab_size)
-    expect_dtype("penalties.output_counts", penalties.output_counts, torch.int32)
-    expect_shape("penalties.prompt_seen", penalties.prompt_seen, slots, vocab_size)
-    expect_dtype("penalties.prompt_seen", penalties.prompt_seen, torch.bool)
+def _check_penalties(penalties: Penalties, logits: Tensor) -> None:
+    count, slots, vocab_size = penalties.rows.shape[0], penalties.output_counts.shape[0], logits.shape[1]
+    _expect("penalties.rows", penalties.rows, torch.int64, logits, count)
+    _expect("penalties.slots", penalties.slots, torch.int64, logits, count)
+    _expect("penalties.repetition", penalties.repetition, torch.float32, logits, count)
+    _expect("penalties.presence", penalties.presence, torch.float32, logits, count)
+    _expect("penalties.frequency", penalties.frequency, torch.float32, logits, count)
+    _expect("penalties.output_counts", penalties.output_counts, torch.int32, logits, slots, vocab_size)
+    _expect("penalties.prompt_seen", penalties.prompt_seen, torch.bool, logits, slots, vocab_size)

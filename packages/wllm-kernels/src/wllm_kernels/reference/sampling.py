@@ -33,6 +33,7 @@ def sample(
     frequency: Tensor | None,
     output_counts: Tensor | None,
     prompt_seen: Tensor | None,
+    workspace: Tensor | None,
     out: Tensor,
 ) -> None:
     """One token id per row of `logits` into `out`; -1 where the largest logit is not finite."""
