@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from wllm_kernels import InvalidArgument, advance_step, copy_blocks, prepare_step, step_inputs
+from wllm_kernels import InvalidArgument, advance_step, prepare_step, step_inputs
 
 SLOTS, MAX_TOKENS, MAX_BLOCKS, BLOCK = 6, 40, 10, 4
 
@@ -88,26 +88,11 @@ def test_failed_row_stores_a_valid_id(device: str) -> None:
     assert table.tolist() == [[9, 9, 9, 0, 9, 9, 9, 9]] and lengths.tolist() == [4]
 
 
-def test_chained_copies_read_before_they_write(device: str) -> None:
-    kv = torch.randn(5, 2, 1, 4, 8, device=device)
-    before = kv.clone()
-    copy_blocks(kv, torch.tensor([[0, 1], [1, 2], [4, 0]], device=device))
-    assert torch.equal(kv, before[[4, 0, 1, 3, 4]])
-
-
-def test_copy_into_a_strided_cache(device: str) -> None:
-    layers = torch.randn(4, 3, 2, 1, 4, 8, device=device)
-    before = layers.clone()
-    copy_blocks(layers[:, 1], torch.tensor([[0, 3]], device=device))
-    assert torch.equal(layers[3, 1], before[0, 1])
-    assert torch.equal(layers[:, ::2], before[:, ::2]) and torch.equal(layers[:3], before[:3])
-
-
-def test_no_copies(device: str) -> None:
-    kv = torch.randn(2, 2, 1, 4, 8, device=device)
-    before = kv.clone()
-    copy_blocks(kv, torch.empty(0, 2, dtype=torch.int64, device=device))
-    assert torch.equal(kv, before)
+def test_tokens_behind_those_of_the_rows_are_left_alone(device: str) -> None:
+    table = torch.full((2, 4), 9, dtype=torch.int32, device=device)
+    rows = torch.tensor([[1, 0, 1, 1], [-1, 0, 0, 0]], dtype=torch.int32, device=device)
+    advance_step(rows, torch.tensor([5, 6], device=device), table, torch.zeros(2, dtype=torch.int32, device=device))
+    assert table.tolist() == [[9, 9, 9, 9], [9, 5, 9, 9]]
 
 
 def test_int64_tables_are_refused() -> None:

@@ -46,6 +46,7 @@ from wllm_kernels.ops import (
     sample,
     sample_workspace_bytes,
     step_inputs,
+    swap_blocks,
 )
 from wllm_kernels.plans import AttentionPlan, RopePlan
 
@@ -90,5 +91,6 @@ __all__ = [
     "sample",
     "sample_workspace_bytes",
     "step_inputs",
+    "swap_blocks",
     "warmup",
 ]

@@ -17,8 +17,10 @@ import torch
 from wllm_kernels import reference
 from wllm_kernels.device import activation as device_activation
 from wllm_kernels.device import logprobs as device_logprobs
+from wllm_kernels.device import blocks as device_blocks
 from wllm_kernels.device import norm as device_norm
 from wllm_kernels.device import rope as device_rope
+from wllm_kernels.device import step as device_step
 from wllm_kernels.device import sampling as device_sampling
 from wllm_kernels.errors import InvalidArgument
 
@@ -103,11 +105,21 @@ prepare_step = Op(
     "Tensor rows, Tensor cu_q, Tensor token_table, Tensor block_tables, int block_size, Tensor(a!) input_ids, "
     "Tensor(b!) positions, Tensor(c!) cells, Tensor(d!) seq_lens, Tensor(e!) block_table",
     reference.prepare_step,
+    device_step.prepare_step,
 )
 advance_step = Op(
-    "advance_step", "Tensor rows, Tensor tokens, Tensor(a!) token_table, Tensor(b!) lengths", reference.advance_step
+    "advance_step",
+    "Tensor rows, Tensor tokens, Tensor(a!) token_table, Tensor(b!) lengths",
+    reference.advance_step,
+    device_step.advance_step,
 )
-copy_blocks = Op("copy_blocks", "Tensor(a!) kv, Tensor pairs", reference.copy_blocks)
+copy_blocks = Op("copy_blocks", "Tensor(a!) kv, Tensor pairs", reference.copy_blocks, device_blocks.copy_blocks)
+swap_blocks = Op(
+    "swap_blocks",
+    "Tensor(a!) kv, Tensor(b!) host, Tensor pairs, bool to_host",
+    reference.swap_blocks,
+    device_blocks.swap_blocks,
+)
 sample = Op(
     "sample",
     "Tensor logits, Tensor? temperature, Tensor? top_k, Tensor? top_p, Tensor? min_p, Tensor? seeds, "
@@ -133,6 +145,7 @@ OPS = (
     prepare_step,
     advance_step,
     copy_blocks,
+    swap_blocks,
     sample,
     logprobs,
 )

@@ -29,6 +29,8 @@ class Family:
 FAMILIES = (
     Family("norm", ("elements.cuh", "norm.cu")),
     Family("activation", ("elements.cuh", "activation.cu")),
+    Family("step", ("step.cu",)),
+    Family("blocks", ("blocks.cu",)),
     Family("rope", ("elements.cuh", "rope.cu")),
     Family("rope_e4m3", ("elements.cuh", "rope.cu"), (("E4M3_CACHE", "1"),), targets=FP8_TARGETS),
     Family(

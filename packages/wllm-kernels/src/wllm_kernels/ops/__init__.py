@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from wllm_kernels.ops.activation import Activation, act_mul
 from wllm_kernels.ops.attention import attention_plan, paged_attention
+from wllm_kernels.ops.blocks import copy_blocks, swap_blocks
 from wllm_kernels.ops.linear import PackedLinear, linear, pack_linear
 from wllm_kernels.ops.logprobs import Logprobs, logprobs, logprobs_workspace_bytes
 from wllm_kernels.ops.norm import rms_norm
 from wllm_kernels.ops.rope import rope_kv_write, rope_plan
 from wllm_kernels.ops.sampling import Draw, LogitBias, Penalties, sample, sample_workspace_bytes
-from wllm_kernels.ops.step import StepInputs, advance_step, copy_blocks, prepare_step, step_inputs
+from wllm_kernels.ops.step import StepInputs, advance_step, prepare_step, step_inputs
 
 __all__ = [
     "Activation",
@@ -35,4 +36,5 @@ __all__ = [
     "sample",
     "sample_workspace_bytes",
     "step_inputs",
+    "swap_blocks",
 ]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from wllm_kernels import dispatch
 from wllm_kernels.errors import InvalidArgument
-from wllm_kernels.ops.checks import expect_dtype, expect_shape
+from wllm_kernels.ops.checks import expect_contiguous, expect_dense_rows, expect_device, expect_dtype, expect_shape
 
 
 class StepInputs(NamedTuple):
@@ -20,6 +20,9 @@ class StepInputs(NamedTuple):
     cells: Tensor  # int64 [tokens], -1 for padding
     seq_lens: Tensor  # int32 [rows]
     block_table: Tensor  # int32 [rows, blocks]
+
+
+_OUTPUT_DTYPES = (torch.int64, torch.int64, torch.int64, torch.int32, torch.int32)
 
 
 def step_inputs(num_tokens: int, num_rows: int, num_blocks: int, device: torch.device | str) -> StepInputs:
@@ -53,6 +56,8 @@ def prepare_step(
     expect_shape("block_tables", block_tables, token_table.shape[0], None)
     for name, tensor in (("rows", rows), ("cu_q", cu_q), ("token_table", token_table), ("block_tables", block_tables)):
         expect_dtype(name, tensor, torch.int32)
+        expect_device(name, tensor, rows)
+        expect_dense_rows(name, tensor)
     if not 0 < num_blocks <= block_tables.shape[1]:
         raise InvalidArgument(f"num_blocks is {num_blocks}; the block tables have {block_tables.shape[1]} columns")
     if out is None:
@@ -62,6 +67,10 @@ def prepare_step(
             expect_shape(f"out.{name}", tensor, num_tokens)
         expect_shape("out.seq_lens", out.seq_lens, rows.shape[0])
         expect_shape("out.block_table", out.block_table, rows.shape[0], num_blocks)
+        for name, tensor, dtype in zip(StepInputs._fields, out, _OUTPUT_DTYPES):
+            expect_dtype(f"out.{name}", tensor, dtype)
+            expect_device(f"out.{name}", tensor, rows)
+            expect_dense_rows(f"out.{name}", tensor)
     dispatch.prepare_step(rows, cu_q, token_table, block_tables, block_size, *out)
     return out
 
@@ -69,9 +78,9 @@ def prepare_step(
 def advance_step(rows: Tensor, tokens: Tensor, token_table: Tensor, lengths: Tensor) -> None:
     """Write each sampled token to `token_table` at (slot, start + count) and set `lengths` int32 [slots].
 
-    `rows` are those of `prepare_step`; `tokens` int64 has one id for each row with samples > 0, in order. A slot's
-    length becomes start + count, and one more if it sampled. Only a sampling row writes the token table (I6): a failed
-    row's -1 is stored as id 0, and a token past the end of the table is not stored.
+    `rows` are those of `prepare_step`; `tokens` int64 begins with one id for each row with samples > 0, in order. A
+    slot's length becomes start + count, and one more if it sampled. Only a sampling row writes the token table (I6): a
+    failed row's -1 is stored as id 0, and a token past the end of the table is not stored.
     """
     expect_shape("rows", rows, None, 4)
     expect_dtype("rows", rows, torch.int32)
@@ -81,14 +90,8 @@ def advance_step(rows: Tensor, tokens: Tensor, token_table: Tensor, lengths: Ten
     expect_dtype("token_table", token_table, torch.int32)
     expect_shape("lengths", lengths, token_table.shape[0])
     expect_dtype("lengths", lengths, torch.int32)
+    for name, tensor in (("tokens", tokens), ("token_table", token_table), ("lengths", lengths)):
+        expect_device(name, tensor, rows)
+        expect_dense_rows(name, tensor)
+    expect_contiguous("rows", rows)
     dispatch.advance_step(rows, tokens, token_table, lengths)
-
-
-def copy_blocks(kv: Tensor, pairs: Tensor) -> None:
-    """Copy whole blocks of `kv` [num_blocks, ..] in place; `pairs` int64 [P, 2] of (source, target).
-
-    Targets differ from one another; a block that is both is read before it is written.
-    """
-    expect_shape("pairs", pairs, None, 2)
-    expect_dtype("pairs", pairs, torch.int64)
-    dispatch.copy_blocks(kv, pairs)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from wllm_kernels.reference.activation import act_mul
 from wllm_kernels.reference.attention import paged_attention
+from wllm_kernels.reference.blocks import copy_blocks, swap_blocks
 from wllm_kernels.reference.logprobs import logprobs
 from wllm_kernels.reference.norm import rms_norm
 from wllm_kernels.reference.rope import rope_kv_write
 from wllm_kernels.reference.sampling import sample
-from wllm_kernels.reference.step import advance_step, copy_blocks, prepare_step
+from wllm_kernels.reference.step import advance_step, prepare_step
 
 __all__ = [
     "act_mul",
@@ -24,4 +25,5 @@ __all__ = [
     "rms_norm",
     "rope_kv_write",
     "sample",
+    "swap_blocks",
 ]

@@ -46,11 +46,6 @@ def advance_step(rows: Tensor, tokens: Tensor, token_table: Tensor, lengths: Ten
     # The last token of a full context has no place and needs none: nothing runs after it.
     stored = samples & (end < token_table.shape[1])
     # A failed row (-1) may already be part of the next launched step: give that step an id it can look up.
-    kept = tokens.clamp(min=0)[stored[samples]]
+    stored_tokens = stored[samples]
+    kept = tokens[: len(stored_tokens)].clamp(min=0)[stored_tokens]
     token_table[slot[stored], end[stored]] = kept.to(token_table.dtype)
-
-
-def copy_blocks(kv: Tensor, pairs: Tensor) -> None:
-    """Copy whole blocks; every source is read before any target is written."""
-    source, target = pairs.unbind(1)
-    kv.index_copy_(0, target, kv.index_select(0, source))
