@@ -25,11 +25,10 @@ _COLD_L2S = 4  # times the L2 that a round over all copies reads
 
 
 class Time(NamedTuple):
-    """Seconds of one call: median of the repeats, and their range."""
+    """Seconds of one call: the median of the repeats, and the least."""
 
     median: float
     low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +66,7 @@ class Gpu:
                 for copy in range(copies):
                     kept.append(call(copy))
         samples = [seconds / (rounds * copies) for seconds in self._replay(graph)]
-        return Time(statistics.median(samples), min(samples), max(samples))
-
-    def time_eager(self, call: Call, copies: int = 1) -> Time:
-        """The same for work that no graph can hold: launched one by one between two events."""
-        self._estimate(call, copies)
-        samples = []
-        for _ in range(self.repeats):
-            begin, end = _event(), _event()
-            begin.record()
-            for copy in range(copies):
-                call(copy)
-            end.record()
-            end.synchronize()
-            samples.append(begin.elapsed_time(end) * 1e-3 / copies)
-        return Time(statistics.median(samples), min(samples), max(samples))
+        return Time(statistics.median(samples), min(samples))
 
     def time_copy(self, bytes_moved: int) -> Time:
         """A device-to-device copy that reads and writes this much in all, cold."""
