@@ -1,14 +1,9 @@
-"""The loader on a real GPU: threads, streams, graphs, several GPUs, and each way to get code."""
+"""The loader on a real GPU: threads, streams, graphs and several GPUs."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +11,6 @@ from torch import Tensor
 
 import wllm_kernels
 from wllm_kernels import dispatch, launch_count, reference
-from wllm_kernels.compiler import container
 from wllm_kernels.device.backend import CudaBackend
 from wllm_kernels.device.kernel import Kernel, backends
 
@@ -24,16 +18,6 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no NVIDIA GPU"),
 ]
-
-# Runs one norm and tells what ran it.
-PROGRAM = """
-import json, torch, wllm_kernels
-x, weight = torch.randn(5, 128, device="cuda"), torch.ones(128, device="cuda")
-expected = wllm_kernels.rms_norm(x.cpu(), weight.cpu(), 1e-5)
-error = float((wllm_kernels.rms_norm(x, weight, 1e-5).cpu() - expected).abs().max())
-gpu = wllm_kernels.capabilities().gpus[0]
-print(json.dumps([error, wllm_kernels.launch_count(), gpu.code["norm"]]))
-"""
 
 
 def operands(device: str = "cuda") -> tuple[Tensor, Tensor]:
@@ -118,22 +102,3 @@ def test_a_gpu_that_is_not_the_current_one() -> None:
     assert torch.cuda.current_device() == 0
     torch.testing.assert_close(wllm_kernels.rms_norm(x, weight, 1e-5), expected(x, weight))
     assert torch.cuda.current_device() == 0
-
-
-@pytest.mark.parametrize("way", ["installed", "ptx", "nvrtc"])
-def test_each_way_to_get_code(way: str, tmp_path: Path) -> None:
-    environment = {**os.environ, "WLLM_KERNELS_CACHE": str(tmp_path / "cache")}
-    if way == "ptx":
-        environment["WLLM_KERNELS_TARGET"] = "compute_80"
-    if way == "nvrtc":
-        empty = tmp_path / "empty.wk"
-        container.write(empty, "12.9", {}, {})
-        environment["WLLM_KERNELS_CONTAINER"] = str(empty)
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, encoding="utf-8", env=environment, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    error, launches, code = json.loads(done.stdout)
-    major, minor = torch.cuda.get_device_capability()
-    ends = {"installed": "", "ptx": "compute_80 ", "nvrtc": f"sm_{major}{minor} by NVRTC"}
-    assert error < 1e-5 and launches == 1 and code.startswith(ends[way]), (error, launches, code)
