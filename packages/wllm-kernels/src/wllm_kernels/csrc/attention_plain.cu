@@ -189,7 +189,7 @@ DEVICE void see_keys(Seen& seen, const PlainAttentionParameters& p, const float 
     for (int i = 0; i < KEYS; i++) offsets[i] = __shfl_sync(WHOLE_WARP, cell.offset, i * HEADS);
     float score = dot_products(q, cache, offsets, p.head_dim) * cell.key_scale * p.scale;
     if (p.softcap != 0.f) score = tanhf(score / p.softcap) * p.softcap;
-    score = key < visible.last ? score * LOG2_E : LOWEST;
+    score *= LOG2_E;
     const float maximum = larger(seen.maximum, max_of_head(score));
     const float weight = key < visible.last ? exp2_fast(score - maximum) : 0.f;
     const float rescale = exp2_fast(seen.maximum - maximum);
