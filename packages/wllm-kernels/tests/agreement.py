@@ -218,6 +218,8 @@ def check_rope(device: str, shape: Shape, rotation: Rotation, tokens: int) -> No
     )  # fmt: skip
     step = TWO_ULPS[shape.dtype] * float(expected.abs().max())
     torch.testing.assert_close(q.cpu().float(), expected.float(), rtol=0.0, atol=step)
+    if dtype == shape.dtype:
+        assert torch.equal(kv[:, 1].cpu(), untouched[:, 1]), "values are stored as they are"
     quantum = 0.0
     if scales is not None and kv_scale is not None:
         torch.testing.assert_close(kv_scale.cpu().float(), scales.float(), rtol=TWO_ULPS[shape.dtype], atol=0.0)

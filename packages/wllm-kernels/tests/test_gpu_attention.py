@@ -134,6 +134,7 @@ def test_mixed_batch_runs_decode_and_prefill_code(device_code: Callable[[], set[
     assert len({family for family in device_code() if family.startswith("attention")}) >= 2, device_code()
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_neither_allocates_nor_synchronises() -> None:
     step, mask = make_step(Shape(dim=128), LENGTHS, COUNTS).to("cuda"), Mask()
     plan, out = plan_of(step, mask), torch.empty_like(step.q)
