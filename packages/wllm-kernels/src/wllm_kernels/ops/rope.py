@@ -7,7 +7,7 @@ from torch import Tensor
 
 from wllm_kernels import dispatch
 from wllm_kernels.errors import InvalidArgument
-from wllm_kernels.ops.checks import expect_contiguous, expect_dtype, expect_kv, expect_shape
+from wllm_kernels.ops.checks import expect_contiguous, expect_device, expect_dtype, expect_kv, expect_shape
 from wllm_kernels.plans import RopePlan
 from wllm_kernels.reference import rope as reference_rope
 
@@ -45,6 +45,8 @@ def rope_kv_write(
     tokens = cells.shape[0]
     expect_shape("qkv", qkv, tokens, (num_heads + 2 * num_kv_heads) * head_dim)
     expect_contiguous("qkv", qkv)
+    expect_device("kv", kv, qkv)
+    expect_device("cells", cells, qkv)
     if plan is None:
         _check_step(tokens, head_dim, positions, cos_sin, cells)
     for name, weight in (("q_norm", q_norm), ("k_norm", k_norm)):
@@ -52,12 +54,14 @@ def rope_kv_write(
             expect_shape(name, weight, head_dim)
             expect_dtype(name, weight, qkv.dtype)
             expect_contiguous(name, weight)
+            expect_device(name, weight, qkv)
     if out is None:
         out = qkv.new_empty(tokens, num_heads, head_dim)
     else:
         expect_shape("out", out, tokens, num_heads, head_dim)
         expect_dtype("out", out, qkv.dtype)
         expect_contiguous("out", out)
+        expect_device("out", out, qkv)
     tensors = () if plan is None else plan.tensors
     dispatch.rope_kv_write(
         qkv, positions, cos_sin, kv, cells, num_heads, num_kv_heads, q_norm, k_norm, eps, interleaved, kv_scale,
@@ -89,3 +93,4 @@ def _check_step(tokens: int, head_dim: int, positions: Tensor, cos_sin: Tensor, 
         )
     for name, tensor in (("positions", positions), ("cells", cells), ("cos_sin", cos_sin)):
         expect_contiguous(name, tensor)
+        expect_device(name, tensor, cells)
