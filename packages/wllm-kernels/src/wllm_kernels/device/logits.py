@@ -34,6 +34,11 @@ def addresses(**tensors: Tensor | None) -> list[int]:
     return [0 if tensor is None else tensor.data_ptr() for tensor in tensors.values()]
 
 
+def total_bytes(sizes: list[int]) -> int:
+    """Of a workspace with parts of these sizes in bytes, a multiple of 16."""
+    return -(-sum(sizes) // 16) * 16
+
+
 def workspace_address(workspace: Tensor | None, num_bytes: int, device: torch.device) -> tuple[Tensor, int]:
     """`workspace`, or a new one, and its address; raises `InvalidArgument` if it is too small or not aligned."""
     if workspace is None:

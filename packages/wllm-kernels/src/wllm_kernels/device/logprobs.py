@@ -7,7 +7,7 @@ from torch import Tensor
 from wllm_kernels.device import logits as rows_of_logits
 from wllm_kernels.device.arguments import row_stride
 from wllm_kernels.device.kernel import Kernel
-from wllm_kernels.device.logits import ROWS_PER_LAUNCH, THREADS, addresses, element_type, part_addresses
+from wllm_kernels.device.logits import ROWS_PER_LAUNCH, THREADS, addresses, element_type, part_addresses, total_bytes
 
 # Of one row: RankState and RANKED of logprobs.cu; of one slice: SliceSummary.
 STATE_BYTES = 8216
@@ -22,7 +22,7 @@ _REDUCE, _RANK, _TOP = (
 
 def workspace_bytes(rows: int, vocab_size: int) -> int:
     """The size of a workspace."""
-    return sum(_part_sizes(min(rows, ROWS_PER_LAUNCH), vocab_size))
+    return total_bytes(_part_sizes(min(rows, ROWS_PER_LAUNCH), vocab_size))
 
 
 def logprobs(
@@ -40,7 +40,7 @@ def logprobs(
         return
     device = logits.device
     sizes = _part_sizes(min(rows, ROWS_PER_LAUNCH), vocab_size)
-    workspace, start = rows_of_logits.workspace_address(workspace, sum(sizes), device)
+    workspace, start = rows_of_logits.workspace_address(workspace, total_bytes(sizes), device)
     candidates_at, states_at, summaries_at = part_addresses(start, sizes)
     top_n = top_ids.shape[1]
     slice_size = _slice_size()

@@ -10,7 +10,7 @@ from torch import Tensor
 from wllm_kernels.device import logits as rows_of_logits
 from wllm_kernels.device.arguments import row_stride
 from wllm_kernels.device.kernel import Kernel, backends
-from wllm_kernels.device.logits import ROWS_PER_LAUNCH, THREADS, addresses, element_type, part_addresses
+from wllm_kernels.device.logits import ROWS_PER_LAUNCH, THREADS, addresses, element_type, part_addresses, total_bytes
 
 # Of one row: SampleState of sampling.cuh, and how many candidates top-k and top-p may leave for the quick way.
 STATE_BYTES = 24608
@@ -27,7 +27,7 @@ _PREPARE, _WEIGH, _SELECT = (
 
 def workspace_bytes(rows: int, vocab_size: int, adjusted: bool) -> int:
     """The size of a workspace; `adjusted` says whether there is a bias, a bitmask or a penalty."""
-    return sum(_part_sizes(min(rows, ROWS_PER_LAUNCH), vocab_size, adjusted))
+    return total_bytes(_part_sizes(min(rows, ROWS_PER_LAUNCH), vocab_size, adjusted))
 
 
 def sample(
@@ -61,7 +61,7 @@ def sample(
     num_penalised = 0 if penalty_rows is None else len(penalty_rows)
     adjusted = bool(bias_entries or num_penalised) or bitmask is not None
     sizes = _part_sizes(min(rows, ROWS_PER_LAUNCH), vocab_size, adjusted)
-    workspace, start = rows_of_logits.workspace_address(workspace, sum(sizes), device)
+    workspace, start = rows_of_logits.workspace_address(workspace, total_bytes(sizes), device)
     adjusted_at, candidates_at, states_at, largest_at, drawn_at = part_addresses(start, sizes)
     multiprocessors = backends[device].properties(device).num_multiprocessors
     slice_size = _slice_size(min(rows, ROWS_PER_LAUNCH), vocab_size, multiprocessors)
