@@ -105,6 +105,17 @@ def test_blocks_that_change_places(emulator: Emulator, copy: Callable[[Tensor, T
     assert torch.equal(kv, torch.arange(12.0).view(3, 4)[[2, 0, 1]])
 
 
+def test_a_target_that_another_batch_reads(emulator: Emulator) -> None:
+    # 300 pairs, of which only the last one's target is read, by the first one.
+    pairs = torch.stack((torch.arange(300), torch.arange(300, 600)), 1)
+    pairs[-1, 1] = 0
+    have = cache(600, (16,), torch.int8)
+    want = have.clone()
+    blocks.copy_blocks(have, pairs)
+    reference.copy_blocks(want, pairs)
+    assert torch.equal(have, want)
+
+
 def test_copies_within_one_layer(emulator: Emulator) -> None:
     layers = cache(5, (3, 2, 8), torch.float32)
     want = layers.clone()

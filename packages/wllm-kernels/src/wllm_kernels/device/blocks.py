@@ -9,44 +9,52 @@ from wllm_kernels.device.arguments import is_aligned
 from wllm_kernels.device.kernel import Kernel
 
 _THREADS, _BATCH = 256, 8  # COPY_THREADS and COPY_BATCH of blocks.cu
-_PIECES, _BYTES = (Kernel("blocks", name, "3Q2q5i4x", _THREADS) for name in ("copy_blocks", "copy_blocks_bytes"))
-# Instead of a column of `pairs`: block i belongs to pair i.
-_IN_ORDER = -1
+_PIECES, _BYTES = (
+    Kernel("blocks", name, "4Q3q5i4x", _THREADS, shared_bytes=4) for name in ("copy_blocks", "copy_blocks_bytes")
+)
 
 
 def copy_blocks(kv: Tensor, pairs: Tensor) -> None:
     """Copy whole blocks; every source is read before any target is written.
 
-    A batch of pairs reads all its sources first by itself. More pairs take the way over a temporary tensor.
+    More pairs than a thread can hold take two launches and a temporary tensor.
     """
-    num_pairs = pairs.shape[0]
-    if num_pairs <= _BATCH:
-        _copy(kv, 0, kv, 1, pairs)
+    if pairs.shape[0] <= _BATCH:
+        _copy(kv, kv, pairs, source_column=0)
     else:
-        held = torch.empty((num_pairs, *kv.shape[1:]), dtype=kv.dtype, device=kv.device)
-        _copy(kv, 0, held, _IN_ORDER, pairs)
-        _copy(held, _IN_ORDER, kv, 1, pairs)
+        scratch = torch.empty((pairs.shape[0], *kv.shape[1:]), dtype=kv.dtype, device=kv.device)
+        _copy(kv, kv, pairs, source_column=0, scratch=scratch)
+        _copy(kv, kv, pairs, source_column=0, scratch=scratch, second_launch=True)
 
 
 def swap_blocks(kv: Tensor, host: Tensor, pairs: Tensor, to_host: bool) -> None:
     """Copy blocks of `kv` to those of `host`, which is pinned, or back."""
     if to_host:
-        _copy(kv, 0, host, 1, pairs)
+        _copy(kv, host, pairs, source_column=0)
     else:
-        _copy(host, 1, kv, 0, pairs)
+        _copy(host, kv, pairs, source_column=1)
 
 
-def _copy(source: Tensor, source_column: int, target: Tensor, target_column: int, pairs: Tensor) -> None:
+def _copy(
+    source: Tensor,
+    target: Tensor,
+    pairs: Tensor,
+    *,
+    source_column: int,
+    scratch: Tensor | None = None,
+    second_launch: bool = False,
+) -> None:
     num_pairs, item = pairs.shape[0], source.element_size()
     block_bytes = source.shape[1:].numel() * item
     if not num_pairs or not block_bytes:
         return
     source_at, source_stride = source.data_ptr(), source.stride(0) * item
     target_at, target_stride = target.data_ptr(), target.stride(0) * item
-    aligned = is_aligned(source_at, target_at, source_stride, target_stride, block_bytes)
+    scratch_at = 0 if scratch is None else scratch.data_ptr()
+    aligned = is_aligned(source_at, target_at, scratch_at, source_stride, target_stride, block_bytes)
     pieces = block_bytes // 16 if aligned else block_bytes
     parts = -(-pieces // _THREADS)
     (_PIECES if aligned else _BYTES).launch(
-        pairs.device, (parts * -(-num_pairs // _BATCH), 1, 1), source_at, target_at, pairs.data_ptr(), source_stride,
-        target_stride, num_pairs, pieces, parts, source_column, target_column,
+        pairs.device, (parts * -(-num_pairs // _BATCH), 1, 1), source_at, target_at, scratch_at, pairs.data_ptr(),
+        source_stride, target_stride, block_bytes, num_pairs, pieces, parts, source_column, second_launch,
     )  # fmt: skip
