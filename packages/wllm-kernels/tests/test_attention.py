@@ -123,7 +123,7 @@ def test_equal_lengths(device: str) -> None:
 def test_lengths_far_apart_become_groups() -> None:
     lengths = [3, 2000, 5, 1990]
     case = make_case("cpu", lengths, [1] * 4, num_kv_heads=3, group=1, head_dim=64)
-    plan = attention_plan(case.kv, *case.tables)
+    plan = attention_plan(case.kv, *case.tables, num_heads=3)
     assert (len(plan.sizes) - 1) // 6 == 2
     assert plan.workspace_elements == 2 * 2000 * 2 * 3 * 64
     assert_close(paged_attention(case.q, case.kv, *case.tables, scale=0.25, plan=plan), naive(case, 0.25))
@@ -170,18 +170,20 @@ def test_strided_cache(device: str, window: int) -> None:
 
 def test_int8_cache(device: str) -> None:
     case = make_case(device, [50, 20, 7, 30], [20, 20, 1, 1])
-    scales = torch.rand(case.kv.shape[:4], device=device) / 50 + 0.01
+    scales = (torch.rand(case.kv.shape[:4], device=device) / 50 + 0.01).half()
     quantised = (
-        torch.where(case.kv.isnan(), 99, (case.kv / scales.unsqueeze(-1)).round()).clamp(-127, 127).to(torch.int8)
+        torch.where(case.kv.isnan(), 99, (case.kv / scales.float().unsqueeze(-1)).round())
+        .clamp(-127, 127)
+        .to(torch.int8)
     )
-    case.kv = quantised * scales.unsqueeze(-1)
+    case.kv = quantised * scales.float().unsqueeze(-1)
     out = paged_attention(case.q, quantised, *case.tables, scale=0.25, kv_scale=scales)
     assert_close(out, naive(case, 0.25))
 
 
 def test_plan_and_workspace_change_nothing(device: str) -> None:
     case = make_case(device, [50, 20, 7, 30, 600], [20, 20, 1, 1, 1])
-    plan = attention_plan(case.kv, *case.tables, window=40)
+    plan = attention_plan(case.kv, *case.tables, num_heads=6, window=40)
     workspace = torch.empty(plan.workspace_elements, device=device)
     plain = paged_attention(case.q, case.kv, *case.tables, scale=0.25, window=40)
     assert torch.equal(
@@ -220,8 +222,17 @@ def test_more_queries_than_tokens() -> None:
 
 def test_plan_of_another_window() -> None:
     case = make_case("cpu", [9], [1])
-    plan = attention_plan(case.kv, *case.tables, window=4)
-    with pytest.raises(InvalidArgument, match="window=0 with a plan for causal=True, window=4"):
+    plan = attention_plan(case.kv, *case.tables, num_heads=6, window=4)
+    with pytest.raises(InvalidArgument, match="window=0, 6 heads with a plan for causal=True, window=4, 6 heads"):
+        paged_attention(case.q, case.kv, *case.tables, scale=1.0, plan=plan)
+
+
+def test_plan_of_other_heads() -> None:
+    case = make_case("cpu", [9], [1])
+    with pytest.raises(InvalidArgument, match="num_heads is 5 over 2 KV heads"):
+        attention_plan(case.kv, *case.tables, num_heads=5)
+    plan = attention_plan(case.kv, *case.tables, num_heads=4)
+    with pytest.raises(InvalidArgument, match=r"6 heads with a plan for .* 4 heads"):
         paged_attention(case.q, case.kv, *case.tables, scale=1.0, plan=plan)
 
 

@@ -9,9 +9,12 @@ import torch
 from emulator.backend import Emulator
 from torch import Tensor
 
-from wllm_kernels import reference
-from wllm_kernels.device import attention_decode
+from wllm_kernels import InvalidArgument, reference
+from wllm_kernels.device import attention
+from wllm_kernels.device.kernel import DeviceProperties
 
+DTYPES = [torch.float16, torch.bfloat16]
+FULL = pytest.mark.full
 TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
 
 
@@ -63,28 +66,181 @@ def make_step(
     return Step(q, kv, kv_scale, table, seq_lens, cu_q)
 
 
-def check(
+def run(
     emulator: Emulator, step: Step, *, scale: float = 0.125, causal: bool = True, window: int = 0, softcap: float = 0.0
-) -> None:
-    """One plan, two layers: the second finds the counters as the first did."""
+) -> Tensor:
+    """One plan for two layers: the second finds the counters as the first did."""
     tables = step.block_table, step.seq_lens, step.cu_q
-    rows = len(step.seq_lens)
-    plan = emulator.guard(torch.full((attention_decode.plan_elements(step.kv, rows),), -1, dtype=torch.int32))
-    workspace = emulator.guard(torch.full((attention_decode.workspace_bytes(step.kv) // 4,), torch.nan))
-    attention_decode.launch_plan(step.kv, *tables, step.q.shape[1], causal, window, plan)
-    expected = torch.empty(step.q.shape)
-    reference.paged_attention(
-        step.q, step.kv, *tables, scale, causal, window, softcap, step.kv_scale, (), (), None, expected
-    )
+    most = max(step.cu_q.diff()[step.seq_lens > 0].tolist(), default=1)
+    plan = attention.attention_plan(step.kv, *tables, step.q.shape[1], causal, window, most, None)
+    assert len(plan.tensors) == 1, "rows for the prefill kernel"
+    workspace = emulator.guard(torch.full((plan.workspace_elements,), 127).to(step.kv.dtype))
+    results = []
     for _ in range(2):
-        out = emulator.guard(torch.full_like(step.q, torch.nan))
-        attention_decode.launch(
-            step.q, step.kv, *tables, scale, causal, window, softcap, step.kv_scale, plan, workspace, out
+        out = emulator.guard(torch.full(step.q.shape, torch.nan, dtype=step.q.dtype))
+        attention.paged_attention(
+            step.q, step.kv, *tables, scale, causal, window, softcap, step.kv_scale, plan.tensors, plan.sizes,
+            workspace, out,
+        )  # fmt: skip
+        results.append(out)
+    assert torch.equal(*results)
+    return results[0].float()
+
+
+def expected(step: Step, *, scale: float = 0.125, causal: bool = True, window: int = 0, softcap: float = 0.0) -> Tensor:
+    out = torch.empty(step.q.shape)
+    tables = step.block_table, step.seq_lens, step.cu_q
+    reference.paged_attention(
+        step.q, step.kv, *tables, scale, causal, window, softcap, step.kv_scale, (), (), None, out
+    )
+    return out
+
+
+def check(emulator: Emulator, step: Step, **options: float) -> None:
+    tolerance = TOLERANCE[step.q.dtype]
+    torch.testing.assert_close(
+        run(emulator, step, **options), expected(step, **options), atol=tolerance, rtol=tolerance
+    )  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_ragged_rows(emulator: Emulator, dtype: torch.dtype, seed: int) -> None:
+    emulator.seed = seed
+    check(emulator, make_step(emulator, [5, 130, 16, 1, 333], [1] * 5, dtype=dtype))
+
+
+HEAD_DIMS = [64, pytest.param(80, marks=FULL), pytest.param(96, marks=FULL), pytest.param(128, marks=FULL)]
+HEAD_DIMS += [pytest.param(256, marks=FULL)]
+
+
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+@pytest.mark.parametrize("cached", [None, torch.int8, torch.float8_e4m3fn])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_caches(emulator: Emulator, dtype: torch.dtype, cached: torch.dtype | None, head_dim: int) -> None:
+    step = make_step(emulator, [70, 200, 3], [1, 2, 1], dtype=dtype, cached=cached, head_dim=head_dim)
+    check(emulator, step, scale=head_dim**-0.5)
+
+
+@pytest.mark.parametrize("group", [1, 2, 7, 8, 16, 20])
+def test_group_sizes(emulator: Emulator, group: int) -> None:
+    check(emulator, make_step(emulator, [5, 90], [1, 1], group=group))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_several_queries(emulator: Emulator, causal: bool) -> None:
+    check(emulator, make_step(emulator, [9, 40, 100, 5], [9, 3, 7, 5], group=7), causal=causal)
+
+
+# The window ends within a slice, between slices, and lies within one.
+@pytest.mark.parametrize("window", [1, 16, 37, 64])
+def test_window(emulator: Emulator, window: int) -> None:
+    step = make_step(emulator, [5, 100, 64, 300], [1, 5, 1, 1])
+    for row, length in enumerate(step.seq_lens.tolist()):  # blocks in front of the window have been freed
+        count = int(step.cu_q[row + 1] - step.cu_q[row])
+        step.block_table[row, : max(0, length - count - window + 1) // 16] = -7
+    check(emulator, step, window=window)
+
+
+def test_softcap(emulator: Emulator) -> None:
+    check(emulator, make_step(emulator, [40, 100], [1, 3]), softcap=3.0, scale=1.0)
+
+
+@pytest.mark.parametrize("block_size", [32, 48])
+def test_block_sizes(emulator: Emulator, block_size: int) -> None:
+    check(emulator, make_step(emulator, [40, 200, 96], [1, 1, 2], block_size=block_size))
+
+
+def test_padding_rows_and_tokens_give_zero(emulator: Emulator) -> None:
+    step = make_step(emulator, [0, 40, 0, 0, 7], [1, 2, 30, 0, 1], extra_tokens=5)
+    out = run(emulator, step)
+    assert not out[0].any() and not out[3:33].any() and not out[34:].any()
+    torch.testing.assert_close(out, expected(step), atol=2e-3, rtol=2e-3)
+
+
+def test_nothing_but_padding(emulator: Emulator) -> None:
+    assert not run(emulator, make_step(emulator, [0, 0], [0, 0], extra_tokens=3)).any()
+
+
+# 100 blocks: parts of one segment, which merge in two levels, and of segments that end within blocks.
+@pytest.mark.parametrize("lengths", [[6400], [3000, 100, 2500]])
+def test_many_parts(emulator: Emulator, monkeypatch: pytest.MonkeyPatch, lengths: list[int]) -> None:
+    gpu = DeviceProperties(89, num_multiprocessors=50, max_shared_bytes=99 * 1024)
+    monkeypatch.setattr(emulator, "properties", lambda _: gpu)
+    check(emulator, make_step(emulator, lengths, [1] * len(lengths), group=2, num_kv_heads=1))
+
+
+def test_a_plan_filled_anew(emulator: Emulator) -> None:
+    step = make_step(emulator, [300, 200, 100], [1, 1, 1])
+    tables = step.block_table, step.seq_lens, step.cu_q
+    plan = attention.attention_plan(step.kv, *tables, 8, True, 0, 1, None)
+    step.seq_lens.copy_(torch.tensor([0, 17, 99]))
+    step.block_table[0] = -7
+    assert attention.attention_plan(step.kv, *tables, 8, True, 0, 1, plan) is plan
+    out = torch.full_like(step.q, torch.nan)
+    attention.paged_attention(step.q, step.kv, *tables, 0.125, True, 0, 0.0, None, plan.tensors, plan.sizes, None, out)
+    torch.testing.assert_close(out.float(), expected(step), atol=2e-3, rtol=2e-3)
+
+
+def test_lengths_beyond_the_table_read_nothing_else(emulator: Emulator) -> None:
+    step = make_step(emulator, [64], [1])
+    step.block_table = emulator.guard(step.block_table[:, :4].clone())
+    clipped = expected(step)
+    step.seq_lens += 1000
+    torch.testing.assert_close(run(emulator, step), clipped, atol=2e-3, rtol=2e-3)
+
+
+def test_views_of_wider_tensors(emulator: Emulator) -> None:
+    step = make_step(emulator, [40, 100], [1, 2])
+    plain = run(emulator, step)
+    wide = torch.full((3, 12, 80), torch.nan, dtype=step.q.dtype)
+    wide[:, 2:10, 8:72] = step.q
+    step.q = wide[:, 2:10, 8:72]
+    step.kv = step.kv.transpose(2, 3).contiguous().transpose(2, 3)  # a token's heads are neighbours
+    assert torch.equal(run(emulator, step), plain)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_all_int8_values(emulator: Emulator, dtype: torch.dtype) -> None:
+    step = make_step(emulator, [256], [1], dtype=dtype, cached=torch.int8, group=1, num_kv_heads=1)
+    values = torch.arange(-128, 128).to(torch.int8)
+    step.kv[step.block_table[0, :16].long(), 1, 0] = values.view(16, 16, 1)
+    step.kv_scale.fill_(1.0)
+    step.q.zero_()
+    # All weights are equal: minus a half, the mean.
+    torch.testing.assert_close(run(emulator, step), torch.full((1, 1, 64), -0.5), atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("factor", [1e-3, 30.0])
+def test_scales_of_any_size(emulator: Emulator, factor: float) -> None:
+    step = make_step(emulator, [200], [1], cached=torch.int8)
+    values = step.kv_scale[:, 1].float() * factor
+    step.kv_scale[:, 1] = torch.where(torch.rand(values.shape) < 0.3, 1e-7, values).half()
+    want = expected(step)
+    torch.testing.assert_close(run(emulator, step) / factor, want / factor, atol=2e-3, rtol=2e-3)
+
+
+def test_scale_of_zero(emulator: Emulator) -> None:
+    step = make_step(emulator, [40], [1], cached=torch.int8)
+    step.kv_scale[step.block_table[0, 1].long(), 1] = 0.0
+    step.kv[step.block_table[0, 1].long(), 1] = 0
+    check(emulator, step)
+
+
+def test_misaligned_queries(emulator: Emulator) -> None:
+    step = make_step(emulator, [40], [1])
+    step.q = torch.zeros(1, 8, 72, dtype=torch.float16)[..., 4:68]
+    with pytest.raises(InvalidArgument, match="starts at no multiple of 16 bytes"):
+        run(emulator, step)
+
+
+def test_plan_of_another_step(emulator: Emulator) -> None:
+    step, other = make_step(emulator, [40], [1]), make_step(emulator, [40, 3], [1, 1])
+    plan = attention.attention_plan(other.kv, other.block_table, other.seq_lens, other.cu_q, 8, True, 0, 1, None)
+    tables = step.block_table, step.seq_lens, step.cu_q
+    with pytest.raises(InvalidArgument, match="make a plan for each step"):
+        attention.paged_attention(
+            step.q, step.kv, *tables, 0.125, True, 0, 0.0, None, plan.tensors, plan.sizes, None, step.q
         )
-        tolerance = TOLERANCE[step.q.dtype]
-        torch.testing.assert_close(out.float(), expected, atol=tolerance, rtol=tolerance)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_ragged_rows(emulator: Emulator, dtype: torch.dtype) -> None:
-    check(emulator, make_step(emulator, [5, 130, 16, 1], [1, 1, 1, 1], dtype=dtype))
+    with pytest.raises(InvalidArgument, match="out is a plan for"):
+        attention.attention_plan(step.kv, *tables, 8, True, 0, 1, plan)

@@ -16,7 +16,7 @@ def int32(*values: object) -> Tensor:
 
 def attention_arguments(planned: bool) -> tuple[object, ...]:
     kv, tables = torch.randn(6, 2, 2, 4, 8), (int32([0, 1], [2, 3]), int32(7, 6), int32(0, 1, 4))
-    plan = attention_plan(kv, *tables)
+    plan = attention_plan(kv, *tables, num_heads=4)
     tensors, sizes = (list(plan.tensors), list(plan.sizes)) if planned else ([], [])
     workspace = torch.empty(plan.workspace_elements) if planned else None
     return torch.randn(4, 4, 8), kv, *tables, 0.5, True, 0, 0.0, None, tensors, sizes, workspace, torch.empty(4, 4, 8)

@@ -16,12 +16,13 @@ import torch
 
 from wllm_kernels import reference
 from wllm_kernels.device import activation as device_activation
-from wllm_kernels.device import logprobs as device_logprobs
+from wllm_kernels.device import attention as device_attention
 from wllm_kernels.device import blocks as device_blocks
+from wllm_kernels.device import logprobs as device_logprobs
 from wllm_kernels.device import norm as device_norm
 from wllm_kernels.device import rope as device_rope
-from wllm_kernels.device import step as device_step
 from wllm_kernels.device import sampling as device_sampling
+from wllm_kernels.device import step as device_step
 from wllm_kernels.errors import InvalidArgument
 
 Implementation = Literal["reference", "device"]
@@ -84,6 +85,7 @@ paged_attention = Op(
     "Tensor q, Tensor kv, Tensor block_table, Tensor seq_lens, Tensor cu_q, float scale, bool causal, int window, "
     "float softcap, Tensor? kv_scale, Tensor[] plan_tensors, int[] plan_sizes, Tensor(a!)? workspace, Tensor(b!) out",
     reference.paged_attention,
+    device_attention.paged_attention,
 )
 rope_kv_write = Op(
     "rope_kv_write",

@@ -17,6 +17,7 @@ class AttentionPlan:
 
     causal: bool
     window: int
+    num_heads: int
     tensors: tuple[Tensor, ...]
     sizes: tuple[int, ...]
     workspace_elements: int

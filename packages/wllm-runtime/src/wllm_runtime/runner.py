@@ -117,7 +117,15 @@ class ModelRunner:
             kv=self._kv,
             rope_plan=rope_plan(kv, rope_positions, cos_sin, step.cells, dtype=kv.dtype),
             attention_plans={
-                window: attention_plan(kv, step.block_table, step.seq_lens, cu_q, window=window)
+                window: attention_plan(
+                    kv,
+                    step.block_table,
+                    step.seq_lens,
+                    cu_q,
+                    num_heads=self._model.config.num_heads,
+                    window=window,
+                    max_queries=max(row.count for row in plan.rows),
+                )
                 for window in self._windows
             },
         )

@@ -26,6 +26,26 @@ class Family:
     targets: tuple[int, ...] = (75, 80, 86, 90, 100, 120)
 
 
+_DECODE_PARTS = (
+    "attention.cuh", "attention_work.cuh", "attention_decode_slice.cuh", "attention_decode_merge.cuh",
+    "attention_decode.cu",
+)  # fmt: skip
+
+
+def _decode(head_dim: int, warps: int, stages: int, stages_8bit: int, blocks: int) -> tuple[Family, Family]:
+    macros = (
+        ("DECODE_HEAD_DIM", str(head_dim)),
+        ("DECODE_WARPS", str(warps)),
+        ("DECODE_STAGES", str(stages)),
+        ("DECODE_STAGES_8BIT", str(stages_8bit)),
+        ("DECODE_BLOCKS", str(blocks)),
+    )
+    e4m3 = Family(
+        f"attention_decode_e4m3_d{head_dim}", _DECODE_PARTS, (*macros, ("DECODE_E4M3", "1")), targets=FP8_TARGETS
+    )
+    return Family(f"attention_decode_d{head_dim}", _DECODE_PARTS, (*macros, ("DECODE_E4M3", "0"))), e4m3
+
+
 FAMILIES = (
     Family("norm", ("elements.cuh", "norm.cu")),
     Family("activation", ("elements.cuh", "activation.cu")),
@@ -40,6 +60,12 @@ FAMILIES = (
     Family("logprobs", ("logits.cuh", "intervals.cuh", "logprobs.cu")),
     Family("attention_plain", ("attention_plain.cu",)),
     Family("attention_plain_e4m3", ("attention_plain.cu",), (("E4M3_CACHE", "1"),), targets=FP8_TARGETS),
+    Family("attention_plan", ("attention.cuh", "attention_work.cuh", "attention_plan.cu")),
+    *_decode(64, warps=4, stages=3, stages_8bit=4, blocks=4),
+    *_decode(80, warps=4, stages=2, stages_8bit=4, blocks=3),
+    *_decode(96, warps=4, stages=2, stages_8bit=3, blocks=3),
+    *_decode(128, warps=4, stages=2, stages_8bit=3, blocks=3),
+    *_decode(256, warps=2, stages=2, stages_8bit=3, blocks=3),
     Family("attention_prefill_plan", ("attention.cuh", "attention_prefill_plan.cu")),
     *(
         Family(shape.name, ("attention_prefill.cuh", "attention_prefill.cu"), shape.defines, shape.targets)

@@ -101,7 +101,8 @@ DEVICE Lines begin_lines(const DecodeParameters& p, const Part& part) {
 // Scales of the two neighbouring cells of a lane, for the cells 0 to 7 and 8 to 15.
 struct CellScales {
   float keys[2][2];
-  float values[2][2];
+  float log2_values[2][2];
+  float inverse_values[2][2];
 };
 
 // A scale of 0 counts as the smallest f16: the values that belong to it are zeros.
@@ -110,11 +111,16 @@ DEVICE CellScales load_scales(const u8* scales) {
   CellScales s;
   UNROLL
   for (int n = 0; n < 2; n++) {
-    const u32* pairs = (const u32*)scales + 4 * n + threadIdx.x % 4;
-    s.keys[n][0] = unpack_low<f16>(pairs[0]);
-    s.keys[n][1] = unpack_high<f16>(pairs[0]);
-    s.values[n][0] = fmaxf(unpack_low<f16>(pairs[SLICE_CELLS / 2]), SMALLEST);
-    s.values[n][1] = fmaxf(unpack_high<f16>(pairs[SLICE_CELLS / 2]), SMALLEST);
+    const u32* const pairs = (const u32*)scales + 4 * n + threadIdx.x % 4;
+    const u32 keys = pairs[0], values = pairs[SLICE_CELLS / 2];
+    s.keys[n][0] = unpack_low<f16>(keys);
+    s.keys[n][1] = unpack_high<f16>(keys);
+    const float scale[2] = {fmaxf(unpack_low<f16>(values), SMALLEST), fmaxf(unpack_high<f16>(values), SMALLEST)};
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+      s.log2_values[n][i] = log2_fast(scale[i]);
+      s.inverse_values[n][i] = reciprocal_fast(scale[i]);
+    }
   }
   return s;
 }
@@ -132,9 +138,9 @@ DEVICE void weigh(float (&scores)[2][4], Lines& lines, Accumulators<Shape>& sums
       const int cell = first_cell + 8 * n + threadIdx.x % 4 * 2 + j % 2;
       float score = scores[n][j];
       if constexpr (Shape::SCALED) score *= scales.keys[n][j % 2];
-      if (p.cap_scale != 0.f) score = 1.f - 2.f / (1.f + exp2_fast(score * p.cap_scale));
+      if (p.cap_scale != 0.f) score = 1.f - 2.f * reciprocal_fast(1.f + exp2_fast(score * p.cap_scale));
       score *= p.score_scale;
-      if constexpr (Shape::SCALED) score += log2_fast(scales.values[n][j % 2]);
+      if constexpr (Shape::SCALED) score += scales.log2_values[n][j % 2];
       const bool visible = cell >= lines.first[j / 2] && cell < lines.end[j / 2];
       scores[n][j] = visible ? score : LOWEST;
       maximum[j / 2] = fmaxf(maximum[j / 2], scores[n][j]);
@@ -161,7 +167,7 @@ DEVICE void weigh(float (&scores)[2][4], Lines& lines, Accumulators<Shape>& sums
       const bool visible = scores[n][j] > LOWEST;
       const float weight = visible ? exp2_fast(scores[n][j] - lines.maximum[j / 2]) : 0.f;
       scores[n][j] = weight;
-      lines.sum[j / 2] += Shape::SCALED ? weight / scales.values[n][j % 2] : weight;
+      lines.sum[j / 2] += Shape::SCALED ? weight * scales.inverse_values[n][j % 2] : weight;
     }
   }
 }
@@ -272,9 +278,15 @@ DEVICE void decode(const DecodeParameters& p) {
 
 // The family's macros: DECODE_HEAD_DIM; DECODE_WARPS of a block; DECODE_STAGES of a warp for a cache of 16 bits and
 // DECODE_STAGES_8BIT; DECODE_BLOCKS on a multiprocessor; DECODE_E4M3 for the kernels of FP8 caches, in another family.
-#define DECODE_KERNEL(NAME, T, CACHED, STAGES)                                            \
-  KERNEL(NAME, DecodeParameters, DECODE_WARPS * WARP, DECODE_BLOCKS) {                    \
-    decode<DecodeShape<T, CACHED, DECODE_HEAD_DIM, DECODE_WARPS, STAGES>>(params);        \
+#if __CUDA_ARCH__ >= 800
+constexpr int MIN_BLOCKS = DECODE_BLOCKS;
+#else
+constexpr int MIN_BLOCKS = 1;  // Turing's shared memory holds no more
+#endif
+
+#define DECODE_KERNEL(NAME, T, CACHED, STAGES)                                     \
+  KERNEL(NAME, DecodeParameters, DECODE_WARPS * WARP, MIN_BLOCKS) {                \
+    decode<DecodeShape<T, CACHED, DECODE_HEAD_DIM, DECODE_WARPS, STAGES>>(params); \
   }
 
 #if DECODE_E4M3 && __CUDA_ARCH__ >= 890

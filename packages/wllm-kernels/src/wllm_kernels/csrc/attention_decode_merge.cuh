@@ -27,8 +27,6 @@ struct Part {
   int first_unit, end_unit;
 };
 
-// ---- results --------------------------------------------------------------------------------------------------------
-
 // Four dimensions of a line, relative to its maximum.
 struct Merged {
   float values[4];
@@ -36,39 +34,12 @@ struct Merged {
   float sum;
 };
 
-// Merges `count` results, of which `at(i)` is the i-th, and hands each line's dimensions to `take`, four at a time.
-template <class Shape, class At, class Take>
-DEVICE void merge(int count, int num_lines, At at, Take take) {
-  constexpr int QUARTERS = Shape::D / 4;
-  for (int i = threadIdx.x; i < num_lines * QUARTERS; i += Shape::THREADS) {
-    const int line = i / QUARTERS, dimension = i % QUARTERS * 4;
-    Merged merged = {{0.f, 0.f, 0.f, 0.f}, LOWEST, 0.f};
-#pragma unroll 4
-    for (int member = 0; member < count; member++) {
-      merged.maximum = fmaxf(merged.maximum, at(member)[line * Shape::PARTIAL_STRIDE + Shape::D]);
-    }
-#pragma unroll 4
-    for (int member = 0; member < count; member++) {
-      const float* source = at(member) + line * Shape::PARTIAL_STRIDE;
-      const float share = exp2_fast(source[Shape::D] - merged.maximum);
-      const float4 values = *(const float4*)(source + dimension);
-      merged.sum += share * source[Shape::D + 1];
-      merged.values[0] += share * values.x;
-      merged.values[1] += share * values.y;
-      merged.values[2] += share * values.z;
-      merged.values[3] += share * values.w;
-    }
-    take(line, dimension, merged);
-  }
-}
-
 template <class Shape>
-DEVICE void store_partial(float* partial, int line, int dimension, const Merged& merged) {
-  float* const target = partial + line * Shape::PARTIAL_STRIDE;
-  *(float4*)(target + dimension) = make_float4(merged.values[0], merged.values[1], merged.values[2], merged.values[3]);
+DEVICE void store_partial(float* line, int dimension, int level, const Merged& merged) {
+  *(float4*)(line + dimension) = make_float4(merged.values[0], merged.values[1], merged.values[2], merged.values[3]);
   if (dimension == 0) {
-    target[Shape::D] = merged.maximum;
-    target[Shape::D + 1] = merged.sum;
+    line[Shape::D + 2 * level] = merged.maximum;
+    line[Shape::D + 2 * level + 1] = merged.sum;
   }
 }
 
@@ -84,6 +55,39 @@ DEVICE void store_output(const DecodeParameters& p, const Part& part, int line, 
                                pack2<T>(merged.values[2] * scale, merged.values[3] * scale));
 }
 
+// Merges `count` results of a level, of which `at(i)` is the i-th, into `partial` as one of level `target_level`; if
+// that is null, into the output. `partial` may be one of the results: a thread writes the dimensions that it has read,
+// and statistics that no other thread reads.
+template <class Shape, class At>
+DEVICE void merge(const DecodeParameters& p, const Part& part, int count, At at, int level, float* partial,
+                  int target_level) {
+  constexpr int QUARTERS = Shape::D / 4;
+  const int num_lines = smaller(TILE_LINES, part.row.queries * p.group - part.tile * TILE_LINES);
+  for (int i = threadIdx.x; i < num_lines * QUARTERS; i += Shape::THREADS) {
+    const int line = i / QUARTERS, dimension = i % QUARTERS * 4, offset = line * Shape::PARTIAL_STRIDE;
+    const int statistics = offset + Shape::D + 2 * level;
+    Merged merged = {{0.f, 0.f, 0.f, 0.f}, LOWEST, 0.f};
+#pragma unroll 4
+    for (int member = 0; member < count; member++) merged.maximum = fmaxf(merged.maximum, at(member)[statistics]);
+#pragma unroll 4
+    for (int member = 0; member < count; member++) {
+      const float* const source = at(member);
+      const float share = exp2_fast(source[statistics] - merged.maximum);
+      const float4 values = *(const float4*)(source + offset + dimension);
+      merged.sum += share * source[statistics + 1];
+      merged.values[0] += share * values.x;
+      merged.values[1] += share * values.y;
+      merged.values[2] += share * values.z;
+      merged.values[3] += share * values.w;
+    }
+    if (partial) {
+      store_partial<Shape>(partial + offset, dimension, target_level, merged);
+    } else {
+      store_output<Shape>(p, part, line, dimension, merged);
+    }
+  }
+}
+
 // Whether this block is the last of `expected` to come here; then it sees what the others wrote before they came.
 DEVICE bool arrives_last(int* counter, int expected) {
   __syncthreads();
@@ -97,47 +101,31 @@ DEVICE bool arrives_last(int* counter, int expected) {
   return __syncthreads_or(last);
 }
 
-// The block's place for a part: a segment that ends within its chunk or goes through it, or one that begins there.
-DEVICE int partial_index(int first_block, int part) {
-  return 2 * (first_block + part) + (part == 0 ? 1 : 0);
-}
-
-// Writes the result of a part, out of shared memory: to `out` if it is the whole segment, else to be merged.
+// Writes the result of a part, out of the shared memory of the warps: to `out` if it is the whole segment, else into
+// the tree of partial results, as far as this block is the last to arrive at a node.
 template <class Shape>
 DEVICE void finish_part(const DecodeParameters& p, const Part& part, const WorkStart& start, int segment_start,
                         const u8* shared) {
-  const int num_lines = smaller(TILE_LINES, part.row.queries * p.group - part.tile * TILE_LINES);
-  const auto result_of_warp = [&](int warp) { return (const float*)shared + warp * Shape::PARTIAL_FLOATS; };
-  const auto output = [&](int line, int dimension, const Merged& merged) {
-    store_output<Shape>(p, part, line, dimension, merged);
-  };
-  if (part.end_unit - part.first_unit == part.segment_units) {
-    merge<Shape>(Shape::WARPS, num_lines, result_of_warp, output);
-    return;
-  }
   const int first_block = segment_start / start.chunk;
-  const int last_block = (segment_start + part.segment_units - 1) / start.chunk;
-  const auto partial = [&](int index) {
-    return p.partials + (i64)partial_index(first_block, index) * Shape::PARTIAL_FLOATS;
-  };
-  int index = blockIdx.x - first_block, count = last_block - first_block + 1;
-  merge<Shape>(Shape::WARPS, num_lines, result_of_warp, [&](int line, int dimension, const Merged& merged) {
-    store_partial<Shape>(partial(index), line, dimension, merged);
-  });
+  const int count = (segment_start + part.segment_units - 1) / start.chunk - first_block + 1;
+  int index = blockIdx.x - first_block;
+  // A block has places for two parts that are not all of their segment: one that began earlier, and its last.
+  const auto place = [&](int i) { return 2 * (first_block + i) + (i == 0 ? 1 : 0); };
+  const auto partial = [&](int i) { return p.partials + (i64)place(i) * Shape::PARTIAL_FLOATS; };
+  const auto result_of_warp = [&](int warp) { return (const float*)shared + warp * Shape::PARTIAL_FLOATS; };
+  merge<Shape>(p, part, Shape::WARPS, result_of_warp, 0, count > 1 ? partial(index) : nullptr, 0);
+  if (count == 1) return;
+
   int* arrivals = plan_at(p.plan, gridDim.x).arrivals;
-  for (int distance = 1;; distance *= MERGE_FAN, arrivals += 2 * gridDim.x) {
-    const int leader = index / (distance * MERGE_FAN) * (distance * MERGE_FAN);
+  for (int level = 0, distance = 1;; level++, arrivals += 2 * gridDim.x) {
+    const int width = distance * MERGE_FAN, leader = index / width * width;
     const int members = smaller(divide_up(count - leader, distance), MERGE_FAN);
-    if (!arrives_last(arrivals + partial_index(first_block, leader), members)) return;
+    if (!arrives_last(arrivals + place(leader), members)) return;
+    const bool root = count <= width;
     const auto member = [&](int i) { return (const float*)partial(leader + i * distance); };
-    if (count <= distance * MERGE_FAN) {
-      merge<Shape>(members, num_lines, member, output);
-      return;
-    }
-    merge<Shape>(members, num_lines, member, [&](int line, int dimension, const Merged& merged) {
-      store_partial<Shape>(partial(leader), line, dimension, merged);
-    });
+    merge<Shape>(p, part, members, member, level, root ? nullptr : partial(leader), level + 1);
+    if (root) return;
     index = leader;
+    distance = width;
   }
 }
-

@@ -20,7 +20,7 @@ struct DecodeShape {
   static constexpr int PLANE_BYTES = SLICE_CELLS * LINE_CHUNKS * 16;  // keys or values
   static constexpr int SCALE_BYTES = SCALED ? 2 * SLICE_CELLS : 0;    // of keys or values
   static constexpr int STAGE_BYTES = 2 * (PLANE_BYTES + SCALE_BYTES);
-  static constexpr int PARTIAL_STRIDE = D + 8;  // floats of a line: D values, maximum, sum; the rest spreads the banks
+  static constexpr int PARTIAL_STRIDE = D + STATISTICS;  // floats of a line of results
   static constexpr int PARTIAL_FLOATS = TILE_LINES * PARTIAL_STRIDE;
 
   // Where a chunk lies. The eight lines that a matrix load reads at one chunk come from different banks: chunks change
@@ -80,18 +80,20 @@ DEVICE u32 widen(u32 word) {
     // 0x6400 | u is 1024 + u; here u = value + 128.
     const u32 biased = permute_bytes(word ^ 0x80808080u, 0x64646464u, bytes_below(FIRST, SECOND));
     return subtract_f16x2(biased, 0x64806480u);
+#if __CUDA_ARCH__ >= 800
   } else if constexpr (same_type<Cached, i8>) {
     // 0x4300 | u is 128 + u for 7 bits u; the sign bit turns 128 into 256 in what is subtracted.
     const u32 biased = permute_bytes(word, 0x43434343u, bytes_below(FIRST, SECOND));
     return multiply_add_bf16x2(biased & 0xff7fff7fu, 0x3f803f80u, (biased & 0x00800080u) | 0xc300c300u);
-  } else if constexpr (same_type<T, f16>) {
-#if __CUDA_ARCH__ >= 890
-    return e4m3x2_to_f16x2((u16)permute_bytes(word, 0u, FIRST | SECOND << 4 | 0x4400));
 #endif
+#if __CUDA_ARCH__ >= 890
+  } else if constexpr (same_type<T, f16>) {
+    return e4m3x2_to_f16x2((u16)permute_bytes(word, 0u, FIRST | SECOND << 4 | 0x4400));
   } else {
     // Exponent and mantissa moved to their places in bf16, whose exponents are larger by 120.
     const u32 bits = permute_bytes(word, 0u, bytes_above(FIRST, SECOND));
     return multiply_add_bf16x2((bits & 0x80008000u) | (bits & 0x7f007f00u) >> 4, 0x7b807b80u, 0x80008000u);
+#endif
   }
 }
 

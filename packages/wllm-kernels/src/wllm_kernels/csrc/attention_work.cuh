@@ -12,6 +12,8 @@ constexpr int SLICE_CELLS = 16;  // neighbours in one block of the cache
 // At most MERGE_FAN parts of a segment are merged at once: those of a long one meet in groups first, in several blocks.
 constexpr int MERGE_FAN = 16;
 constexpr int MERGE_LEVELS = 3;
+// A line of partial results ends with its maximum and sum, as merged up to each level; 8 floats also spread the banks.
+constexpr int STATISTICS = 2 * (MERGE_LEVELS + 1);
 
 struct Row {
   int first_token;  // of its queries, in q

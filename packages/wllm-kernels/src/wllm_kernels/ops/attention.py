@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from wllm_kernels import dispatch
+from wllm_kernels.device import attention as device_attention
 from wllm_kernels.errors import InvalidArgument
 from wllm_kernels.ops.checks import expect_dtype, expect_kv, expect_shape
 from wllm_kernels.plans import AttentionPlan
@@ -43,10 +44,10 @@ def paged_attention(
     if plan is None:
         _check_rows(block_table, seq_lens, cu_q)
         _check_window(causal, window)
-    elif plan.causal != causal or plan.window != window:
+    elif (plan.causal, plan.window, plan.num_heads) != (causal, window, q.shape[1]):
         raise InvalidArgument(
-            f"causal={causal}, window={window} with a plan for causal={plan.causal}, window={plan.window}; make a "
-            "plan for each kind of layer"
+            f"causal={causal}, window={window}, {q.shape[1]} heads with a plan for causal={plan.causal}, "
+            f"window={plan.window}, {plan.num_heads} heads; make a plan for each kind of layer"
         )
     if softcap < 0.0:
         raise InvalidArgument(f"softcap is {softcap}; pass 0 (off) or a positive cap")
@@ -69,16 +70,34 @@ def paged_attention(
 
 
 def attention_plan(
-    kv: Tensor, block_table: Tensor, seq_lens: Tensor, cu_q: Tensor, *, causal: bool = True, window: int = 0
+    kv: Tensor,
+    block_table: Tensor,
+    seq_lens: Tensor,
+    cu_q: Tensor,
+    *,
+    num_heads: int,
+    causal: bool = True,
+    window: int = 0,
+    max_queries: int | None = None,
+    out: AttentionPlan | None = None,
 ) -> AttentionPlan:
-    """The plan of a step for every layer whose KV cache has the shape of `kv`, with this `causal` and `window`.
+    """The plan of a step for every layer with `num_heads` query heads whose KV cache has the shape and dtype of `kv`.
 
-    The tables are those of `paged_attention`. Raises `InvalidArgument` for lengths that do not fit the block table.
+    The tables are those of `paged_attention`. No row has more than `max_queries` queries (None: unknown); a small
+    number spares the GPU a kernel. On CUDA this neither waits for the device nor checks lengths, and `out`, an earlier
+    plan for as many rows, is filled anew without allocating, in a CUDA graph too; elsewhere `out` is not used. Raises
+    `InvalidArgument`, on the CPU also for lengths that do not fit the block table.
     """
     expect_shape("kv", kv, None, 2, None, None, None)
+    if num_heads <= 0 or num_heads % kv.shape[2]:
+        raise InvalidArgument(f"num_heads is {num_heads} over {kv.shape[2]} KV heads; need a multiple")
     _check_rows(block_table, seq_lens, cu_q)
     _check_window(causal, window)
-    return reference_plan.attention_plan(kv, block_table, seq_lens, cu_q, causal, window)
+    if dispatch.paged_attention.implementation_names.get(kv.device.type) == "device":
+        return device_attention.attention_plan(
+            kv, block_table, seq_lens, cu_q, num_heads, causal, window, max_queries, out
+        )
+    return reference_plan.attention_plan(kv, block_table, seq_lens, cu_q, num_heads, causal, window)
 
 
 def _check_rows(block_table: Tensor, seq_lens: Tensor, cu_q: Tensor) -> None:

@@ -35,7 +35,7 @@ def paged_attention(
 ) -> None:
     """Attention of `q` over the cached tokens of its rows into `out`; tokens of no row become 0."""
     if not plan_sizes:
-        plan = attention_plan(kv, block_table, seq_lens, cu_q, causal, window)
+        plan = attention_plan(kv, block_table, seq_lens, cu_q, q.shape[1], causal, window)
         plan_tensors, plan_sizes = plan.tensors, plan.sizes
     if plan_sizes[0] < q.shape[0]:
         out.zero_()

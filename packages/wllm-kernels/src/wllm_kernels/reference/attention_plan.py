@@ -54,7 +54,7 @@ class _Row(NamedTuple):
 
 
 def attention_plan(
-    kv: Tensor, block_table: Tensor, seq_lens: Tensor, cu_q: Tensor, causal: bool, window: int
+    kv: Tensor, block_table: Tensor, seq_lens: Tensor, cu_q: Tensor, num_heads: int, causal: bool, window: int
 ) -> AttentionPlan:
     """The plan of a step; synchronises with the device when the lengths live on one."""
     block_size = kv.shape[3]
@@ -69,7 +69,7 @@ def attention_plan(
         sizes += [segment.first_cell, segment.last_cell, int(segment.causal)]
         tensors += [segment.blocks, segment.tokens, segment.mask, segment.stale]
     largest = max((segment.blocks.numel() for segment in segments), default=0)
-    return AttentionPlan(causal, window, tuple(tensors), tuple(sizes), largest * block_size * kv.shape[4])
+    return AttentionPlan(causal, window, num_heads, tuple(tensors), tuple(sizes), largest * block_size * kv.shape[4])
 
 
 def segments(tensors: Sequence[Tensor], sizes: Sequence[int]) -> Iterator[Segment]:
