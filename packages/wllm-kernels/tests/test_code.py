@@ -11,10 +11,10 @@ import pytest
 
 from wllm_kernels import CompilationFailed, InvalidArgument, NoKernel, StaleContainer, UnsupportedByGpu
 from wllm_kernels.compiler import container
-from wllm_kernels.compiler.families import Family
+from wllm_kernels.compiler.families import Family, best_target, runs_on
 from wllm_kernels.compiler.nvrtc import Nvrtc, find_wheel
 from wllm_kernels.compiler.sources import source_of
-from wllm_kernels.device.code import CodeSource, best_target, from_environment, installed_nvrtc
+from wllm_kernels.device.code import CodeSource, from_environment, installed_nvrtc
 
 FAMILY = Family("first", ())
 NEW_FAMILY = Family("fp8", (), targets=(89, 90))
@@ -45,12 +45,20 @@ def code_source(path: Path, *, target: str | None = None, chosen: bool = False, 
 
 @pytest.mark.parametrize(
     ("capability", "target"),
-    [(75, "sm_75"), (80, "sm_80"), (86, "sm_86"), (87, "sm_86"), (89, "sm_86"), (90, "sm_90"), (103, "sm_100"),
-     (121, "sm_120"), (72, None), (110, None), (130, None)],
-)  # fmt: skip
-def test_a_gpu_runs_code_of_its_major_version_and_no_newer_minor(capability: int, target: str | None) -> None:
-    have = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_80"]
-    assert best_target(capability, have) == target
+    [(75, 75), (80, 80), (86, 86), (87, 86), (89, 86), (90, 90), (103, 100), (121, 120), (72, None), (110, None)],
+)
+def test_a_gpu_runs_code_of_its_major_version_and_no_newer_minor(capability: int, target: int | None) -> None:
+    assert best_target(capability, (75, 80, 86, 90, 100, 120)) == target
+
+
+@pytest.mark.parametrize(
+    ("targets", "capability", "runs"),
+    [((80, 90), 89, True), ((80, 90), 120, False), ((75,), 90, False), ((89, 90), 86, False), ((80, 90), 130, True)],
+)
+def test_a_family_is_for_the_gpus_it_has_code_for_and_for_future_ones(
+    targets: tuple[int, ...], capability: int, runs: bool
+) -> None:
+    assert runs_on(targets, capability) == runs
 
 
 def test_the_container_comes_first(tmp_path: Path) -> None:
@@ -68,7 +76,9 @@ def test_ptx_of_the_container_is_taken_on_request_only(tmp_path: Path) -> None:
 
 def test_a_family_that_the_gpu_cannot_run(tmp_path: Path) -> None:
     source = code_source(written(tmp_path, "sm_86"))
-    with pytest.raises(UnsupportedByGpu, match=r"family fp8 needs a GPU of compute capability 8.9 .* 3060 has 8.6"):
+    with pytest.raises(
+        UnsupportedByGpu, match=r"family fp8 is for GPUs of compute capability 8.9, 9.0, and RTX 3060 has 8.6"
+    ):
         source.find("fp8", 86, "RTX 3060", DRIVER)
     assert set(source.preview(86)) == {"first"}
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 import wllm_kernels
 from wllm_kernels import dispatch, launch_count, reference
+from wllm_kernels.compiler.families import FAMILIES, runs_on
 from wllm_kernels.device.backend import CudaBackend
 from wllm_kernels.device.kernel import Kernel, backends
 
@@ -50,7 +51,9 @@ def forget_kernels() -> None:
 
 @pytest.mark.usefixtures("nothing_loaded")
 def test_every_kernel_loads() -> None:
-    assert wllm_kernels.warmup("cuda") == len(Kernel.all)
+    targets = {family.name: family.targets for family in FAMILIES}
+    capability = backends[torch.device("cuda")].properties(torch.device("cuda")).capability
+    assert wllm_kernels.warmup("cuda") == sum(runs_on(targets[kernel.family], capability) for kernel in Kernel.all)
 
 
 def test_the_first_use_in_a_new_thread() -> None:

@@ -6,7 +6,9 @@ this order; no file includes another.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 from wllm_kernels.compiler.prefill_shapes import PREFILL_SHAPES
 
@@ -72,3 +74,17 @@ FAMILIES = (
         for shape in PREFILL_SHAPES
     ),
 )
+
+
+def best_target(capability: int, targets: Iterable[int]) -> int | None:
+    """The newest machine code that a GPU runs: of its own major version, and of its minor or an older one."""
+    fitting = [target for target in targets if target // 10 == capability // 10 and target <= capability]
+    return max(fitting, default=None)
+
+
+@cache
+def runs_on(targets: tuple[int, ...], capability: int) -> bool:
+    """Whether a family with these targets is for a GPU: it has code for it, or the GPU is newer than all code."""
+    if best_target(capability, TARGETS) is None:
+        return capability >= min(targets)
+    return best_target(capability, targets) is not None

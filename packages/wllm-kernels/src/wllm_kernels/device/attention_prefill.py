@@ -11,6 +11,7 @@ import math
 import torch
 from torch import Tensor
 
+from wllm_kernels.compiler.families import runs_on
 from wllm_kernels.compiler.prefill_shapes import PREFILL_SHAPES, PrefillShape
 from wllm_kernels.device.arguments import is_aligned
 from wllm_kernels.device.kernel import Kernel, backends
@@ -69,7 +70,7 @@ def launch(
     out: Tensor,
 ) -> None:
     """Attention of the long rows of `q` into `out`; `tile_ends` comes from `plan_tensors` of the same step."""
-    num_tokens, num_heads, head_dim = q.shape
+    num_tokens, num_heads = q.shape[:2]
     num_kv_heads, block_size = kv.shape[2:4]
     group, rows = num_heads // num_kv_heads, seq_lens.shape[0]
     if num_tokens * group <= _SHORT_ROW_LINES or not rows:
@@ -106,6 +107,8 @@ def _choose(q: Tensor, lines: int, num_kv_heads: int, rows: int) -> tuple[Prefil
     properties = backends[q.device].properties(q.device)
     candidates = _KERNELS[q.dtype, q.shape[2]]
     for shape, kernel in candidates:
+        if not runs_on(shape.targets, properties.capability):
+            continue
         # Two blocks on each multiprocessor hide each other's waiting; fewer large tiles than that leave places empty.
         places = 2 * properties.num_multiprocessors
         fills = _max_tiles(lines, rows, shape.lines) * num_kv_heads >= places

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from wllm_kernels.compiler import container, modules
-from wllm_kernels.compiler.families import FAMILIES, Family
+from wllm_kernels.compiler.families import FAMILIES, Family, best_target, runs_on
 from wllm_kernels.compiler.nvrtc import Nvrtc
 from wllm_kernels.compiler.sources import source_of
 from wllm_kernels.errors import CompilationFailed, InvalidArgument, NoKernel, StaleContainer, UnsupportedByGpu
@@ -78,11 +78,11 @@ class CodeSource:
         Raises `UnsupportedByGpu`, `NoKernel`, and `StaleContainer` for a container that somebody chose.
         """
         family = self._families[family_name]
-        oldest = min(family.targets)
-        if capability < oldest:
+        if not runs_on(family.targets, capability):
             raise UnsupportedByGpu(
-                f"kernel family {family.name} needs a GPU of compute capability {capability_text(oldest)} or higher, "
-                f"and {gpu_name} has {capability_text(capability)}; use another dtype"
+                f"kernel family {family.name} is for GPUs of compute capability "
+                f"{', '.join(map(capability_text, family.targets))}, and {gpu_name} has {capability_text(capability)}; "
+                "use another dtype"
             )
         target, why_not = self._in_container(family, capability)
         if target is not None and self._container is not None:
@@ -98,7 +98,7 @@ class CodeSource:
         """By family that this capability can run: target and origin, as `find` would choose; loads nothing."""
         found = {}
         for family in self._families.values():
-            if capability >= min(family.targets):
+            if runs_on(family.targets, capability):
                 target, _ = self._in_container(family, capability)
                 compiled = self._target or f"sm_{capability}"
                 found[family.name] = f"{compiled} by NVRTC" if target is None else f"{target} from the container"
@@ -109,7 +109,7 @@ class CodeSource:
         if self._container is None:
             return None, "no container was built: this is a checkout without `python -m wllm_kernels.compiler`"
         targets = self._container.targets(family.name)
-        target = best_target(capability, targets) if self._target is None else self._target
+        target = self._target or _machine_code(capability, targets)
         if target not in targets:
             return None, f"the container has {', '.join(targets) or 'nothing of this family'}"
         if not self._container.is_current(family):
@@ -163,16 +163,6 @@ def from_environment() -> CodeSource:
     return CodeSource(target=target)
 
 
-def best_target(capability: int, targets: Iterable[str]) -> str | None:
-    """The newest machine code that a GPU runs: of its own major version, and of its minor or an older one."""
-    fitting = [
-        _number(target)
-        for target in targets
-        if target.startswith("sm_") and _number(target) // 10 == capability // 10 and _number(target) <= capability
-    ]
-    return f"sm_{max(fitting)}" if fitting else None
-
-
 def installed_nvrtc(torch_folder: Path | None = None) -> Iterator[Path | str]:
     """NVRTC libraries of this machine: torch's own, those of NVIDIA's pip wheels, then the system's; newest first."""
     torch_folder = Path(torch.__file__).parent if torch_folder is None else torch_folder
@@ -191,6 +181,12 @@ def installed_nvrtc(torch_folder: Path | None = None) -> Iterator[Path | str]:
 def capability_text(capability: int) -> str:
     """Compute capability times ten, as people write it: 86 is 8.6."""
     return f"{capability // 10}.{capability % 10}"
+
+
+def _machine_code(capability: int, targets: Iterable[str]) -> str | None:
+    """The one of `targets` that a GPU runs best."""
+    found = best_target(capability, (_number(target) for target in targets if target.startswith("sm_")))
+    return None if found is None else f"sm_{found}"
 
 
 def _number(target: str) -> int:
