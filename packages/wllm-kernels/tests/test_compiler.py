@@ -36,7 +36,7 @@ def csrc(tmp_path: Path) -> Path:
     folder.mkdir()
     for part in PRELUDE:
         shutil.copyfile(CSRC / part, folder / part)
-    (folder / "copy.cu").write_text(KERNEL, encoding="utf-8")
+    (folder / "copy.cu").write_text(KERNEL, encoding="utf-8", newline="\n")
     return folder
 
 
