@@ -124,13 +124,10 @@ DEVICE void cap_scores(Scores<Shape>& scores, float cap_scale) {
 // Whether some line of the tile does not see some of the keys from `first_key` on.
 template <class Shape>
 DEVICE bool needs_mask(const PrefillParameters& p, const QueryTile& t, int first_key) {
-  const int last_key = first_key + Shape::KEYS - 1;
-  if (last_key >= t.end_key || first_key < t.first_key) return true;
-  if (p.causal && last_key > t.first_position + t.first_line / p.group) return true;
-  return p.window && first_key <= t.end_key - 1 - p.window;
+  return first_key + Shape::KEYS > t.first_end || (p.window && first_key < t.last_end - p.window);
 }
 
-// Hides what a line does not see of the keys from `first_key` on; `first_line` is that of the warp.
+// Hides what a line does not see of the keys from `first_key` on; `first_line` of the tile is the warp's first.
 template <class Shape>
 DEVICE void mask_scores(
     const PrefillParameters& p, const QueryTile& t, int first_line, int first_key, Scores<Shape>& scores) {
@@ -139,18 +136,18 @@ DEVICE void mask_scores(
   for (int f = 0; f < Shape::FRAGMENTS; f++) {
     UNROLL
     for (int half = 0; half < 2; half++) {
-      const int position = t.first_position + (first_line + 16 * f + 8 * half + lane / 4) / p.group;
+      const int line = first_line + 16 * f + 8 * half + lane / 4;
+      const int end = p.causal ? t.first_end + (t.phase + line) / p.group : t.last_end;
       // The keys that the line sees, counted from this thread's first column on.
       const int column = first_key + lane % 4 * 2;
-      const int first = (p.window ? position + 1 - p.window : 0) - column;
-      const int end = (p.causal ? position + 1 : t.end_key) - column;
+      const int first_seen = (p.window ? end - p.window : 0) - column, end_seen = end - column;
       UNROLL
       for (int n = 0; n < Shape::KEYS / 8; n++) {
         UNROLL
         for (int i = 0; i < 2; i++) {
           const int key = 8 * n + i;
           float& score = scores[f][n][2 * half + i];
-          score = key >= first && key < end ? score : minus_infinity();
+          score = key >= first_seen && key < end_seen ? score : minus_infinity();
         }
       }
     }
@@ -221,7 +218,7 @@ template <class Shape>
 DEVICE void write_outputs(
     const PrefillParameters& p, const QueryTile& t, int kv_head, int first_line, u8* lines, Accumulators<Shape>& a) {
   constexpr int CHUNKS = Shape::CHUNKS;
-  const int lane = threadIdx.x % WARP;
+  const int lane = opaque(threadIdx.x % WARP);
   UNROLL
   for (int f = 0; f < Shape::FRAGMENTS; f++) {
     UNROLL
@@ -229,7 +226,7 @@ DEVICE void write_outputs(
       float sum = a.sums[f][half];
       sum += __shfl_xor_sync(WHOLE_WARP, sum, 1);
       sum += __shfl_xor_sync(WHOLE_WARP, sum, 2);
-      const float factor = sum > 0.f ? 1.f / sum : 0.f;
+      const float factor = sum > 0.f ? reciprocal_fast(sum) : 0.f;
       UNROLL
       for (int n = 0; n < Shape::D / 8; n++) {
         u8* chunk = lines + swizzled<CHUNKS>(16 * f + 8 * half + lane / 4, n);
@@ -270,8 +267,8 @@ DEVICE void attend(const PrefillParameters& p) {
   u8* const warp_queries = shared + warp_line * Shape::LINE_BYTES;
   u8* const ring = shared + Shape::QUERY_BYTES;
   u8* const warp_slice = ring + warp * Shape::WARP_BYTES;
-  int key = t.first_key & ~15;  // the first of the tile of keys; a slice of 16 lies in one block
-  Slices slices = first_slices<Shape>(p, t, key + warp_key);
+  int key = first_seen(p, t) & ~15;  // the first of the tile of keys; a slice of 16 lies in one block
+  Slices slices = {0, look_up<Shape>(p, t, key + warp_key)};
   // Fills the slot for what is read HALVES half steps later: a tile has one for its keys and one for its values.
   auto fill = [&](auto halves, int key, u32 slot) {
     constexpr int HALVES = decltype(halves)::value, KEYS_AHEAD = HALVES / 2 * Shape::KEYS;
@@ -287,14 +284,14 @@ DEVICE void attend(const PrefillParameters& p) {
   Accumulators<Shape> accumulators;
   clear<Shape>(accumulators);
   u32 slot = 0;
-  for (; key < t.end_key; key += Shape::KEYS) {
+  for (; key < t.last_end; key += Shape::KEYS) {
     Scores<Shape> scores;
     receive<Shape>(p, warp_slice + slot);
     fill(Constant<Shape::SLOTS - 1>(), key, previous_slot<Shape>(slot));
     multiply_keys<Shape>(shared_address(warp_queries), shared_address(ring) + slot, scores);
     slot = next_slot<Shape>(slot);
     if (p.cap_scale != 0.f) cap_scores<Shape>(scores, p.cap_scale);
-    if (needs_mask<Shape>(p, t, key)) mask_scores<Shape>(p, t, t.first_line + warp_line, key, scores);
+    if (needs_mask<Shape>(p, t, key)) mask_scores<Shape>(p, t, warp_line, key, scores);
     Weights<Shape> weights;
     weigh<Shape>(scores, weights, accumulators, p.score_scale);
     receive<Shape>(p, warp_slice + slot);
@@ -303,7 +300,7 @@ DEVICE void attend(const PrefillParameters& p) {
     slot = next_slot<Shape>(slot);
   }
   copy_async_wait<0>();
-  // Read again, so that the loop above need not keep all of it in registers.
+  // Found again, so that the loop above need not keep all of it in registers.
   const QueryTile again = read_query_tile<Shape>(p, tile);
   write_outputs<Shape>(p, again, kv_head, again.first_line + warp_line, warp_queries, accumulators);
 }

@@ -71,16 +71,21 @@ DEVICE u32 chunk_pair(u32 address, int pair) {
 
 // ---- queries --------------------------------------------------------------------------------------------------------
 
-// A tile of queries of one row of the batch and one KV head.
+// A tile of queries of one row of the batch.
 struct QueryTile {
-  int row;             // p.rows: there is no such tile
-  int first_line;      // of the tile, within the row
-  int num_lines;       // of the row; those of the tile may end behind it
-  int first_token;     // of the row, in q
-  int first_position;  // of the row's first query
-  int first_key;       // the first that any line of the tile sees
-  int end_key;         // behind the last that any line sees
+  int row;          // p.rows: there is no such tile
+  int first_token;  // of the row, in q
+  int first_line;   // of the tile, within the row
+  int num_lines;    // of the row; those of the tile may end behind it
+  int phase;        // head of the first line, within its group
+  int first_end;    // behind the last key that the first line sees
+  int last_end;     // behind the last key that any line sees
 };
+
+// The first key that any line of the tile sees.
+DEVICE int first_seen(const PrefillParameters& p, const QueryTile& t) {
+  return p.window ? larger(t.first_end - p.window, 0) : 0;
+}
 
 // The row that a tile belongs to: as many rows end before it. Every warp counts for itself.
 DEVICE int find_row(const PrefillParameters& p, int tile) {
@@ -97,16 +102,16 @@ DEVICE QueryTile read_query_tile(const PrefillParameters& p, int tile) {
   QueryTile t = {};
   t.row = find_row(p, tile);
   if (t.row == p.rows) return t;
-  const int num_queries = p.cu_q[t.row + 1] - p.cu_q[t.row];
+  t.first_token = p.cu_q[t.row];
+  const int num_queries = p.cu_q[t.row + 1] - t.first_token;
   const int length = smaller(p.seq_lens[t.row], p.max_blocks * p.block_size);
   // The last tile of a row sees the most keys and comes first: long work shall start early.
   t.first_line = (p.tile_ends[t.row] - 1 - tile) * Shape::QUERIES;
   t.num_lines = num_queries * p.group;
-  t.first_token = p.cu_q[t.row];
-  t.first_position = length - num_queries;
+  t.phase = t.first_line % p.group;
   const int last_line = smaller(t.first_line + Shape::QUERIES, t.num_lines) - 1;
-  t.end_key = p.causal ? t.first_position + last_line / p.group + 1 : length;
-  t.first_key = p.window ? larger(t.first_position + t.first_line / p.group + 1 - p.window, 0) : 0;
+  t.first_end = p.causal ? length - num_queries + t.first_line / p.group + 1 : length;
+  t.last_end = p.causal ? length - num_queries + last_line / p.group + 1 : length;
   return t;
 }
 
@@ -126,31 +131,23 @@ DEVICE void copy_queries(const PrefillParameters& p, const QueryTile& t, int kv_
 
 // ---- keys and values ------------------------------------------------------------------------------------------------
 
-// The blocks of a warp's slices. The block table is read one tile ahead of its use.
-struct Slices {
-  const int* blocks;  // of the row
-  int block;          // of the slice that is being copied
-  int next_block;
-};
-
 DEVICE int block_index(const PrefillParameters& p, int token) {
   return (u64)(u32)token * p.block_reciprocal >> 32;
 }
 
+// The block that holds the slice from `token` on.
 template <class Shape>
-DEVICE int look_up(const PrefillParameters& p, const QueryTile& t, const Slices& s, int token) {
+DEVICE int look_up(const PrefillParameters& p, const QueryTile& t, int token) {
   // Entries in front of a window and behind the end may be stale.
-  const bool seen = token < t.end_key && token + Shape::WARP_KEYS > t.first_key;
-  return seen ? s.blocks[block_index(p, token)] : 0;
+  const bool seen = token < t.last_end && token + Shape::WARP_KEYS > first_seen(p, t);
+  return seen ? p.block_table[(i64)t.row * p.max_blocks + block_index(p, token)] : 0;
 }
 
-template <class Shape>
-DEVICE Slices first_slices(const PrefillParameters& p, const QueryTile& t, int token) {
-  Slices s;
-  s.blocks = p.block_table + (i64)t.row * p.max_blocks;
-  s.next_block = look_up<Shape>(p, t, s, token);
-  return s;
-}
+// The blocks of a warp's slices. The block table is read one tile ahead of its use.
+struct Slices {
+  int block;  // of the slice that is being copied
+  int next_block;
+};
 
 // Copies WARP_KEYS lines to `target`, zeros where a token lies outside of what the tile of queries sees: a cell without
 // a token may hold NaN, which would pass through a weight of 0.
@@ -192,9 +189,10 @@ template <class Shape, int PLANE>
 DEVICE void copy_slice(const PrefillParameters& p, const QueryTile& t, Slices& s, int kv_head, int token, u32 target) {
   if constexpr (PLANE == KEYS_PLANE) {
     s.block = s.next_block;
-    s.next_block = look_up<Shape>(p, t, s, token + Shape::KEYS);
+    s.next_block = look_up<Shape>(p, t, token + Shape::KEYS);
   }
-  const int cell = token - block_index(p, token) * p.block_size, first = t.first_key - token, end = t.end_key - token;
+  const int cell = token - block_index(p, token) * p.block_size;
+  const int first = first_seen(p, t) - token, end = t.last_end - token;
   const u8* source = (const u8*)p.kv + s.block * p.block_bytes + PLANE * p.plane_bytes + kv_head * p.head_bytes +
                      cell * p.cell_bytes;
   if (p.format == FORMAT_HALF) {
@@ -228,35 +226,33 @@ DEVICE Vec16 expand(u32 low, u32 high, float scale) {
   return result;
 }
 
-// Turns the raw slice that this thread's warp has copied into lines of T, in place: all is read before any is written.
+// Turns the raw slice that this thread's warp has copied into lines of T, in place: a round writes twice as far as it
+// reads, and so never beyond what has been read. A rolled loop, for it needs few registers.
 template <class Shape, class Stored>
 DEVICE void expand_lines(u8* lines) {
-  using T = typename Shape::T;
   constexpr int RAW_CHUNKS = Shape::CHUNKS / 2, PIECES = Shape::WARP_KEYS * RAW_CHUNKS, ROUNDS = (PIECES + 31) / WARP;
   const int lane = opaque(threadIdx.x % WARP);
-  Vec16 raw[ROUNDS];
-  float scales[ROUNDS];
+  // In registers, since the first round overwrites them in memory: lane l has the scale of line l.
+  float scales = 1.f;
   __syncwarp();
-  UNROLL
-  for (int i = 0; i < ROUNDS; i++) {
-    const int piece = i * WARP + lane;
-    if (piece < PIECES) {
-      raw[i] = load16(lines + RAW_OFFSET<Shape> + piece * 16);
-      const u32(&words)[4] = raw[i].words;
-      // Zeros of a cell without a token stay zeros: its scale may be NaN.
-      const bool zero = (words[0] | words[1] | words[2] | words[3]) == 0;
-      scales[i] = same_type<Stored, i8> && !zero ? to_float(((const f16*)lines)[piece / RAW_CHUNKS]) : 0.f;
-    }
-  }
-  __syncwarp();
-  UNROLL
+  if (same_type<Stored, i8> && lane < Shape::WARP_KEYS) scales = to_float(((const f16*)lines)[lane]);
+  _Pragma("unroll 1")
   for (int i = 0; i < ROUNDS; i++) {
     const int piece = i * WARP + lane, line = piece / RAW_CHUNKS, chunk = piece % RAW_CHUNKS * 2;
+    Vec16 raw = {};
+    if (piece < PIECES) raw = load16(lines + RAW_OFFSET<Shape> + piece * 16);
+    const float scale = __shfl_sync(WHOLE_WARP, scales, line);
+    __syncwarp();
     if (piece < PIECES) {
-      const u32(&words)[4] = raw[i].words;
-      store16(lines + swizzled<Shape::CHUNKS>(line, chunk), expand<T, Stored>(words[0], words[1], scales[i]));
-      store16(lines + swizzled<Shape::CHUNKS>(line, chunk + 1), expand<T, Stored>(words[2], words[3], scales[i]));
+      const u32(&words)[4] = raw.words;
+      // Zeros of a cell without a token stay zeros: its scale may be NaN.
+      const float finite_scale = words[0] | words[1] | words[2] | words[3] ? scale : 0.f;
+      const Vec16 low = expand<typename Shape::T, Stored>(words[0], words[1], finite_scale);
+      const Vec16 high = expand<typename Shape::T, Stored>(words[2], words[3], finite_scale);
+      store16(lines + swizzled<Shape::CHUNKS>(line, chunk), low);
+      store16(lines + swizzled<Shape::CHUNKS>(line, chunk + 1), high);
     }
+    __syncwarp();
   }
 }
 
