@@ -35,6 +35,19 @@ def test_bfloat16_rounds_before_the_weight(device: str) -> None:
     torch.testing.assert_close(rms_norm(x, weight, 1e-6), expected, atol=0, rtol=2**-7)
 
 
+def test_results_in_given_memory(device: str) -> None:
+    x, weight = torch.randn(3, 64, device=device), torch.randn(64, device=device)
+    normed, activated = rms_norm(x, weight, 1e-5), act_mul(x, "silu")
+    out = torch.empty(3, 32, device=device)
+    assert act_mul(x, "silu", out=out) is out and torch.equal(out, activated)
+    assert rms_norm(x, weight, 1e-5, out=x) is x and torch.equal(x, normed)
+
+
+def test_result_of_another_shape() -> None:
+    with pytest.raises(InvalidArgument, match=r"out has shape \[2, 4\]; pass a tensor of shape \[2, 8\]"):
+        rms_norm(torch.zeros(2, 8), torch.zeros(8), 1e-5, out=torch.zeros(2, 4))
+
+
 def test_weight_of_another_size() -> None:
     with pytest.raises(InvalidArgument, match=r"weight has shape \[4\]; pass a tensor of shape \[8\]"):
         rms_norm(torch.zeros(2, 8), torch.zeros(4), 1e-5)

@@ -45,6 +45,17 @@ def expect_contiguous(name: str, tensor: Tensor) -> None:
         raise InvalidArgument(f"{name} has strides {tensor.stride()}; pass a contiguous tensor")
 
 
+def result_tensor(out: Tensor | None, first: Tensor, *shape: int) -> Tensor:
+    """`out`, or a new tensor where it is None: contiguous, of this shape, with the dtype and device of `first`."""
+    if out is None:
+        return first.new_empty(shape)
+    expect_shape("out", out, *shape)
+    expect_dtype("out", out, first.dtype)
+    expect_device("out", out, first)
+    expect_contiguous("out", out)
+    return out
+
+
 def expect_dense_rows(name: str, tensor: Tensor) -> None:
     """Raise unless the last dimension of `tensor` has stride 1."""
     if tensor.stride(-1) != 1 and tensor.shape[-1] > 1:

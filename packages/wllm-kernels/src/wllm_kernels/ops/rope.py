@@ -7,7 +7,14 @@ from torch import Tensor
 
 from wllm_kernels import dispatch
 from wllm_kernels.errors import InvalidArgument
-from wllm_kernels.ops.checks import expect_contiguous, expect_device, expect_dtype, expect_kv, expect_shape
+from wllm_kernels.ops.checks import (
+    expect_contiguous,
+    expect_device,
+    expect_dtype,
+    expect_kv,
+    expect_shape,
+    result_tensor,
+)
 from wllm_kernels.plans import RopePlan
 from wllm_kernels.reference import rope as reference_rope
 
@@ -55,13 +62,7 @@ def rope_kv_write(
             expect_dtype(name, weight, qkv.dtype)
             expect_contiguous(name, weight)
             expect_device(name, weight, qkv)
-    if out is None:
-        out = qkv.new_empty(tokens, num_heads, head_dim)
-    else:
-        expect_shape("out", out, tokens, num_heads, head_dim)
-        expect_dtype("out", out, qkv.dtype)
-        expect_contiguous("out", out)
-        expect_device("out", out, qkv)
+    out = result_tensor(out, qkv, tokens, num_heads, head_dim)
     tensors = () if plan is None else plan.tensors
     dispatch.rope_kv_write(
         qkv, positions, cos_sin, kv, cells, num_heads, num_kv_heads, q_norm, k_norm, eps, interleaved, kv_scale,
