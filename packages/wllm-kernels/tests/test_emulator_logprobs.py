@@ -1,4 +1,4 @@
-"""The kernels of log-probabilities in the emulator against the reference, which takes the lowest id among equals too."""
+"""The kernels of log-probabilities in the emulator against the reference; both take the lowest id among equals."""
 
 from __future__ import annotations
 
@@ -86,5 +86,5 @@ def test_no_such_token(emulator: Emulator) -> None:
 
 def test_workspace_too_small(emulator: Emulator) -> None:
     outputs = (torch.empty(2), torch.empty(2, dtype=torch.int64), torch.empty(2, 0), torch.empty(2, 0))
-    with pytest.raises(InvalidArgument, match="workspace has 10 bytes at 0x.*; pass .* contiguous bytes"):
+    with pytest.raises(InvalidArgument, match=r"workspace has 10 bytes at 0x.*; pass .* contiguous bytes"):
         device_logprobs.logprobs(torch.zeros(2, 70), outputs[1], torch.empty(10, dtype=torch.uint8), *outputs)

@@ -57,8 +57,8 @@ def options(rows: int, vocab: int, *, filters: bool, edits: bool) -> dict[str, o
 @pytest.mark.parametrize("edits", [False, True])
 @pytest.mark.usefixtures("_way")
 def test_agreement(draw_tokens: Callable[..., Tensor], dtype: torch.dtype, filters: bool, edits: bool) -> None:
-    logits = (3 * torch.randn(24, 1003)).to(dtype)
-    chosen = options(24, 1003, filters=filters, edits=edits)
+    logits = (3 * torch.randn(13, 1003)).to(dtype)
+    chosen = options(13, 1003, filters=filters, edits=edits)
     assert torch.equal(draw_tokens(logits, **chosen), sample(logits, **chosen))  # type: ignore[arg-type]
 
 
@@ -71,8 +71,8 @@ def test_vocabularies(draw_tokens: Callable[..., Tensor], vocab: int) -> None:
 
 @pytest.mark.usefixtures("_way")
 def test_equal_values_stand_or_fall_together(draw_tokens: Callable[..., Tensor]) -> None:
-    logits = (2 * torch.randn(1, 300)).round().expand(90, -1)
-    draw = replace(make_draw(90, 200, filters=True), temperature=torch.full((90,), 1.5))
+    logits = (2 * torch.randn(1, 300)).round().expand(40, -1)
+    draw = replace(make_draw(40, 200, filters=True), temperature=torch.full((40,), 1.5))
     assert torch.equal(draw_tokens(logits, draw=draw), sample(logits, draw=draw))
 
 
@@ -192,7 +192,7 @@ def test_draws_of_one_distribution(draw_tokens: Callable[..., Tensor], rows: int
         ({"logits": torch.zeros(2, 70, dtype=torch.float64)}, r"logits has dtype torch\.float64; device code takes"),
         ({"logits": torch.zeros(70, 2).T}, r"logits has strides \(1, 2\); pass a tensor of dense rows"),
         ({"top_k": torch.zeros(2, 2, dtype=torch.int64)[:, 0]}, r"top_k has strides \(2,\); pass a contiguous tensor"),
-        ({"workspace": torch.zeros(10, dtype=torch.uint8)}, "workspace has 10 bytes at 0x.*; pass .* contiguous bytes"),
+        ({"workspace": torch.zeros(10, dtype=torch.uint8)}, r"workspace has 10 bytes at 0x.*; pass .* contiguous bytes"),
     ],
 )
 def test_refusals(emulator: Emulator, change: dict[str, Tensor], message: str) -> None:

@@ -63,3 +63,10 @@ def test_whole_vocabulary_of_minus_infinity_but_one(device: str, top_p: float) -
     scaled = torch.full((1, 500), -torch.inf, device=device)
     scaled[0, 77] = 0.0
     assert thresholds(scaled, None, torch.tensor([top_p], device=device), None).tolist() == [0.0]
+
+
+@pytest.mark.parametrize(("min_p", "kept"), [(-0.5, 3), (0.0, 3), (1.0, 1), (1.5, 1)])
+def test_min_p_out_of_range_filters_nothing_or_all_but_the_largest(device: str, min_p: float, kept: int) -> None:
+    scaled = torch.tensor([[-1.0, 0.0, -3.0]], device=device)
+    floor = thresholds(scaled, None, None, torch.tensor([min_p], device=device))
+    assert int((scaled >= floor).sum()) == kept

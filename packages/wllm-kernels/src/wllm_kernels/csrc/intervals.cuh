@@ -34,7 +34,7 @@ struct Counts {
   u32* counts;
 
   void clear(int interval) const { counts[interval] = 0; }
-  void add(int interval, u64) const { atomicAdd(&counts[interval], 1u); }
+  void add(int interval, u32) const { atomicAdd(&counts[interval], 1u); }
   u64 amount(int interval) const { return counts[interval]; }
 };
 
@@ -43,8 +43,8 @@ struct Masses {
   u32* high;
 
   void clear(int interval) const { low[interval] = high[interval] = 0; }
-  void add(int interval, u64 key) const {
-    const u64 mass = mass_of((u32)key);
+  void add(int interval, u32 key) const {
+    const u64 mass = mass_of(key);
     const u32 before = atomicAdd(&low[interval], (u32)mass);
     const u32 carried = (u32)(mass >> 32) + (before + (u32)mass < before);
     if (carried) atomicAdd(&high[interval], carried);
@@ -96,20 +96,20 @@ DEVICE Reached first_reaching(const Tally& tally, u64 target, Scratch& scratch) 
 
 // A key such that the tokens with that key or a lower one are the fewest whose tally reaches `target`, which the tally
 // of all keys up to `limit` must reach. Source::visit(f) calls f(key, token id) for each of this thread's tokens.
-template <class Tally, class Source>
-DEVICE u64 select(const Source& source, const Tally& tally, int key_bits, u64 limit, u64 target, Scratch& scratch) {
-  u64 low = 0;
+template <class Key, class Tally, class Source>
+DEVICE Key select(const Source& source, const Tally& tally, int key_bits, Key limit, u64 target, Scratch& scratch) {
+  Key low = 0;
   for (int shift = key_bits; shift > 0;) {
     const int finer = larger(shift - INTERVAL_BITS, 0);
     clear(tally);
-    source.visit([&](u64 key, int) {
-      if (key <= limit && key >> shift == low >> shift) tally.add((int)((key - low) >> finer), key);
+    source.visit([&](Key key, int) {
+      if (key <= limit && key >> shift == low >> shift) tally.add((int)((key - low) >> finer), (u32)key);
     });
     __syncthreads();
     const Reached reached = first_reaching(tally, target, scratch);
-    low += (u64)reached.interval << finer;
+    low += (Key)reached.interval << finer;
     target -= reached.before;
-    if (reached.amount == target) return low + ((u64)1 << finer) - 1;  // the interval as a whole
+    if (reached.amount == target) return low + ((Key)1 << finer) - 1;  // the interval as a whole
     shift = finer;
   }
   return low;

@@ -16,7 +16,7 @@ DEVICE SampleTally tally_of(SampleMemory& memory) {
 
 // The mass that larger values must not reach for a token to be kept: top_p of `total`.
 DEVICE u64 wanted_mass(u64 total, float top_p) {
-  return larger((u64)ceil((double)total * top_p), (u64)1);
+  return (u64)larger(ceil((double)total * top_p), 1.0);
 }
 
 DEVICE void draw_slice(const SampleParameters& p, const SampleRow& r, Scratch& scratch) {
@@ -91,12 +91,13 @@ template <class Tokens>
 DEVICE void choose(const SampleParameters& p, const SampleRow& r, const Tokens& tokens, const SampleState& state,
                    SampleMemory& memory) {
   const SampleTally tally = tally_of(memory);
-  u64 limit = r.limit, mass = state.total_mass;
+  u32 limit = r.limit;
+  u64 mass = state.total_mass;
   if (r.top_k > 0 && r.top_k <= state.total_count) {
     limit = smaller(limit, select(tokens, tally.counts, DISTANCE_BITS, limit, (u64)r.top_k, memory.scratch));
     mass = 0;
-    tokens.visit([&](u64 key, int) {
-      if (key <= limit) mass += mass_of((u32)key);
+    tokens.visit([&](u32 key, int) {
+      if (key <= limit) mass += mass_of(key);
     });
     __syncthreads();
     mass = block_total(mass, memory.scratch);
@@ -105,8 +106,8 @@ DEVICE void choose(const SampleParameters& p, const SampleRow& r, const Tokens& 
     const u64 wanted = wanted_mass(mass, r.top_p);
     limit = smaller(limit, select(tokens, tally.masses, DISTANCE_BITS, limit, wanted, memory.scratch));
   }
-  Race race{r.noise, (u32)limit};
-  tokens.visit([&](u64 key, int id) { race.enter((u32)key, id); });
+  Race race{r.noise, limit};
+  tokens.visit([&](u32 key, int id) { race.enter(key, id); });
   __syncthreads();
   const u64 winner = block_largest(race.best, memory.scratch);
   if (threadIdx.x == 0) p.out[r.row] = id_of(winner);
@@ -136,7 +137,8 @@ KERNEL(sample_weigh, SampleParameters, LOGITS_THREADS, 2) {
 
 KERNEL(sample_select, SampleParameters, LOGITS_THREADS, 2) {
   SHARED_MEMORY(shared);
-  SampleMemory& memory = *(SampleMemory*)shared;
+  SelectMemory& select_memory = *(SelectMemory*)shared;
+  SampleMemory& memory = select_memory.common;
   const SampleRow r = read_row(params);
   if (!r.is_random || !r.needs_search()) return;
   SampleState& state = params.states[blockIdx.y];
@@ -147,5 +149,11 @@ KERNEL(sample_select, SampleParameters, LOGITS_THREADS, 2) {
   u64* candidates = params.candidates + (i64)blockIdx.y * params.capacity;
   gather_slice(r, state, candidates);
   if (!arrives_last(&state.gathered, params.num_slices, memory.scratch)) return;
-  choose(params, r, Candidates{candidates, (int)state.num_candidates}, state, memory);
+  const int count = (int)state.num_candidates;
+  if (count <= STAGED) {
+    for (int i = threadIdx.x; i < count; i += LOGITS_THREADS) select_memory.staged[i] = load_volatile(&candidates[i]);
+    candidates = select_memory.staged;
+    __syncthreads();
+  }
+  choose(params, r, Candidates{candidates, count}, state, memory);
 }

@@ -61,6 +61,15 @@ struct SampleMemory {
 };
 static_assert(sizeof(SampleMemory) <= 24832, "shared_bytes of device/sampling.py");
 
+// Candidates up to so many are looked at in shared memory: several rounds of loads from elsewhere take long.
+constexpr int STAGED = 2048;
+
+struct SelectMemory {
+  SampleMemory common;
+  u64 staged[STAGED];
+};
+static_assert(sizeof(SelectMemory) <= 41216, "shared_bytes of device/sampling.py");
+
 // A temperature below it means greedy.
 constexpr float GREEDY_BELOW = 1e-5f;
 

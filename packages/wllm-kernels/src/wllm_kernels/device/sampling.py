@@ -17,11 +17,11 @@ STATE_BYTES = 24608
 CAPACITY = 8192
 _MOST_SLICES = 64
 _GROUP = 8
-_SHARED_BYTES = 24832
 _BLOCKS_PER_MULTIPROCESSOR = 4
 
 _PREPARE, _WEIGH, _SELECT = (
-    Kernel("sampling", f"sample_{step}", "24Q3q8i", THREADS, _SHARED_BYTES) for step in ("prepare", "weigh", "select")
+    Kernel("sampling", f"sample_{step}", "24Q3q8i", THREADS, shared_bytes)
+    for step, shared_bytes in (("prepare", 24832), ("weigh", 24832), ("select", 41216))
 )
 
 

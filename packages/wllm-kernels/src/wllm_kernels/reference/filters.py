@@ -22,7 +22,7 @@ def thresholds(scaled: Tensor, top_k: Tensor | None, top_p: Tensor | None, min_p
     vocab_size = scaled.shape[1]
     floor = torch.full((scaled.shape[0],), -torch.inf, device=scaled.device)
     if min_p is not None:
-        floor = torch.log(min_p)
+        floor = torch.log(min_p.clamp(0, 1))
     if top_k is not None:
         rows = ((top_k > 0) & (top_k < vocab_size)).nonzero().view(-1)
         if rows.numel():
