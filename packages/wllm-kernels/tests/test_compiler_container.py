@@ -90,7 +90,14 @@ def test_the_report_is_read_from_the_log() -> None:
         KernelUse("decode", "decode_bf16_d256", "sm_86", registers=255, stack=24, spills=20, shared=64, parameters=96),
         KernelUse("decode", "decode_bf16_d64", "sm_86", registers=90, stack=0, spills=0, shared=0, parameters=40),
     ]
-    assert [use.head_dim for use in kernels_in("decode", LOG)] == [256, 64]
+
+
+@pytest.mark.parametrize(
+    ("family", "kernel", "head_dim"),
+    [("decode", "decode_bf16_d256", 256), ("decode_e4m3_d80", "decode_f16_e4m3", 80), ("norm", "rms_norm_f16", None)],
+)
+def test_the_head_dimension_is_in_a_name(family: str, kernel: str, head_dim: int | None) -> None:
+    assert KernelUse(family, kernel, "sm_86", 32, 0, 0, 0, None).head_dim == head_dim
 
 
 def test_the_table_is_read_again() -> None:

@@ -22,6 +22,8 @@ from wllm_kernels.compiler.nvrtc import Nvrtc
 from wllm_kernels.compiler.sources import OPTIONS, Source
 
 VARIABLE = "WLLM_KERNELS_CACHE"
+# Its window holds a whole module: higher ones give the same size, later.
+_PRESET = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +65,14 @@ def compile_module(source: Source, target: str, compiler: Nvrtc, cache: Path | N
 def _compile(source: Source, target: str, compiler: Nvrtc) -> Module:
     start = time.thread_time()
     compiled = compiler.compile(source.text, source.family, target, OPTIONS)
-    packed = lzma.compress(compiled.code, preset=9)
+    packed = lzma.compress(compiled.code, preset=_PRESET)
     return Module(packed, compiled.log, time.thread_time() - start)
 
 
 def _key(source: Source, target: str, version: str) -> str:
     return (
-        f"{source.family}-{target}-" + hashlib.sha256(f"{source.digest} {target} {version}".encode()).hexdigest()[:24]
+        f"{source.family}-{target}-"
+        + hashlib.sha256(f"{source.digest} {target} {version} {_PRESET}".encode()).hexdigest()[:24]
     )
 
 

@@ -36,8 +36,8 @@ class KernelUse:
 
     @property
     def head_dim(self) -> int | None:
-        """The head dimension in the kernel's name, None for kernels without."""
-        found = re.search(r"_d(\d+)(?:_|$)", self.kernel)
+        """The head dimension in the name of the kernel or its family, None where there is none."""
+        found = re.search(r"_d(\d+)(?=[_ ]|$)", f"{self.kernel} {self.family}")
         return int(found[1]) if found else None
 
 
