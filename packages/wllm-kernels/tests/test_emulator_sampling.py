@@ -192,7 +192,10 @@ def test_draws_of_one_distribution(draw_tokens: Callable[..., Tensor], rows: int
         ({"logits": torch.zeros(2, 70, dtype=torch.float64)}, r"logits has dtype torch\.float64; device code takes"),
         ({"logits": torch.zeros(70, 2).T}, r"logits has strides \(1, 2\); pass a tensor of dense rows"),
         ({"top_k": torch.zeros(2, 2, dtype=torch.int64)[:, 0]}, r"top_k has strides \(2,\); pass a contiguous tensor"),
-        ({"workspace": torch.zeros(10, dtype=torch.uint8)}, r"workspace has 10 bytes at 0x.*; pass .* contiguous bytes"),
+        (
+            {"workspace": torch.zeros(10, dtype=torch.uint8)},
+            r"workspace has 10 bytes at 0x.*; pass .* contiguous bytes",
+        ),
     ],
 )
 def test_refusals(emulator: Emulator, change: dict[str, Tensor], message: str) -> None:
