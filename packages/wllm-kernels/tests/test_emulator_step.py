@@ -23,7 +23,8 @@ def make_rows(seed: int, num_rows: int) -> list[list[int]]:
     for slot in choose.sample(range(SLOTS), num_rows):
         count = choose.choice([0, 1, 1, 2, 9])
         start = choose.choice([MAX_TOKENS - count, choose.randint(0, MAX_TOKENS - count)])
-        rows.append([-1, 0, count, 0] if choose.random() < 0.2 else [slot, start, count, choose.randint(0, 1)])
+        samples = choose.randint(0, 1)
+        rows.append([-1, 0, count, samples] if choose.random() < 0.2 else [slot, start, count, samples])
     return rows
 
 
