@@ -278,10 +278,13 @@ DEVICE void decode(const DecodeParameters& p) {
 
 // The family's macros: DECODE_HEAD_DIM; DECODE_WARPS of a block; DECODE_STAGES of a warp for a cache of 16 bits and
 // DECODE_STAGES_8BIT; DECODE_BLOCKS on a multiprocessor; DECODE_E4M3 for the kernels of FP8 caches, in another family.
-#if __CUDA_ARCH__ >= 800
-constexpr int MIN_BLOCKS = DECODE_BLOCKS;
+// The shared memory of some GPUs holds fewer blocks, so that registers need not be scarce there.
+#if __CUDA_ARCH__ < 800
+constexpr int MIN_BLOCKS = 1;
+#elif __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200
+constexpr int MIN_BLOCKS = DECODE_HEAD_DIM < 128 ? 2 : 1;
 #else
-constexpr int MIN_BLOCKS = 1;  // Turing's shared memory holds no more
+constexpr int MIN_BLOCKS = DECODE_BLOCKS;
 #endif
 
 #define DECODE_KERNEL(NAME, T, CACHED, STAGES)                                     \

@@ -34,6 +34,17 @@ struct Merged {
   float sum;
 };
 
+DEVICE void add_result(Merged& merged, const float4& values, float maximum, float sum) {
+  const float common = fmaxf(merged.maximum, maximum);
+  const float old_share = exp2_fast(merged.maximum - common), share = exp2_fast(maximum - common);
+  merged.values[0] = merged.values[0] * old_share + values.x * share;
+  merged.values[1] = merged.values[1] * old_share + values.y * share;
+  merged.values[2] = merged.values[2] * old_share + values.z * share;
+  merged.values[3] = merged.values[3] * old_share + values.w * share;
+  merged.sum = merged.sum * old_share + sum * share;
+  merged.maximum = common;
+}
+
 template <class Shape>
 DEVICE void store_partial(float* line, int dimension, int level, const Merged& merged) {
   *(float4*)(line + dimension) = make_float4(merged.values[0], merged.values[1], merged.values[2], merged.values[3]);
@@ -57,28 +68,28 @@ DEVICE void store_output(const DecodeParameters& p, const Part& part, int line, 
 
 // Merges `count` results of a level, of which `at(i)` is the i-th, into `partial` as one of level `target_level`; if
 // that is null, into the output. `partial` may be one of the results: a thread writes the dimensions that it has read,
-// and statistics that no other thread reads.
-template <class Shape, class At>
+// and statistics that no other thread reads. AT_ONCE results are on their way together.
+template <class Shape, int AT_ONCE, class At>
 DEVICE void merge(const DecodeParameters& p, const Part& part, int count, At at, int level, float* partial,
                   int target_level) {
   constexpr int QUARTERS = Shape::D / 4;
   const int num_lines = smaller(TILE_LINES, part.row.queries * p.group - part.tile * TILE_LINES);
   for (int i = threadIdx.x; i < num_lines * QUARTERS; i += Shape::THREADS) {
     const int line = i / QUARTERS, dimension = i % QUARTERS * 4, offset = line * Shape::PARTIAL_STRIDE;
-    const int statistics = offset + Shape::D + 2 * level;
     Merged merged = {{0.f, 0.f, 0.f, 0.f}, LOWEST, 0.f};
-#pragma unroll 4
-    for (int member = 0; member < count; member++) merged.maximum = fmaxf(merged.maximum, at(member)[statistics]);
-#pragma unroll 4
-    for (int member = 0; member < count; member++) {
-      const float* const source = at(member);
-      const float share = exp2_fast(source[statistics] - merged.maximum);
-      const float4 values = *(const float4*)(source + offset + dimension);
-      merged.sum += share * source[statistics + 1];
-      merged.values[0] += share * values.x;
-      merged.values[1] += share * values.y;
-      merged.values[2] += share * values.z;
-      merged.values[3] += share * values.w;
+    for (int first = 0; first < count; first += AT_ONCE) {
+      float4 values[AT_ONCE];
+      float2 statistics[AT_ONCE];
+      UNROLL
+      for (int j = 0; j < AT_ONCE; j++) {
+        const float* const source = at(smaller(first + j, count - 1)) + offset;
+        values[j] = *(const float4*)(source + dimension);
+        statistics[j] = *(const float2*)(source + Shape::D + 2 * level);
+      }
+      UNROLL
+      for (int j = 0; j < AT_ONCE; j++) {
+        if (first + j < count) add_result(merged, values[j], statistics[j].x, statistics[j].y);
+      }
     }
     if (partial) {
       store_partial<Shape>(partial + offset, dimension, target_level, merged);
@@ -113,7 +124,7 @@ DEVICE void finish_part(const DecodeParameters& p, const Part& part, const WorkS
   const auto place = [&](int i) { return 2 * (first_block + i) + (i == 0 ? 1 : 0); };
   const auto partial = [&](int i) { return p.partials + (i64)place(i) * Shape::PARTIAL_FLOATS; };
   const auto result_of_warp = [&](int warp) { return (const float*)shared + warp * Shape::PARTIAL_FLOATS; };
-  merge<Shape>(p, part, Shape::WARPS, result_of_warp, 0, count > 1 ? partial(index) : nullptr, 0);
+  merge<Shape, Shape::WARPS>(p, part, Shape::WARPS, result_of_warp, 0, count > 1 ? partial(index) : nullptr, 0);
   if (count == 1) return;
 
   int* arrivals = plan_at(p.plan, gridDim.x).arrivals;
@@ -123,7 +134,7 @@ DEVICE void finish_part(const DecodeParameters& p, const Part& part, const WorkS
     if (!arrives_last(arrivals + place(leader), members)) return;
     const bool root = count <= width;
     const auto member = [&](int i) { return (const float*)partial(leader + i * distance); };
-    merge<Shape>(p, part, members, member, level, root ? nullptr : partial(leader), level + 1);
+    merge<Shape, MERGE_FAN / 2>(p, part, members, member, level, root ? nullptr : partial(leader), level + 1);
     if (root) return;
     index = leader;
     distance = width;
