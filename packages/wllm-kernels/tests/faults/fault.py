@@ -12,7 +12,7 @@ from emulator.backend import CSRC
 _DROPPED = re.compile(
     r"__syncthreads\(\);|__syncwarp\([^()]*\);|__threadfence\(\);|copy_async_wait<[^<>]*>\(\);|copy_async_commit\(\);"
 )
-_FUNCTION = re.compile(r"^[A-Za-z].*?(\w+)\(.*$", flags=re.MULTILINE)
+_FUNCTION = re.compile(r"^(?:KERNEL\(|[A-Za-z][^(\n]* )(\w+)[(,]", flags=re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

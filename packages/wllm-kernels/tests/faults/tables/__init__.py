@@ -5,6 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from faults.fault import Table
-from faults.tables import attention_plain
+from faults.tables import attention_decode, attention_plain, attention_prefill, layers, sampling, step
 
-TABLES: Mapping[str, Table] = {"attention_plain": attention_plain.TABLE}
+TABLES: Mapping[str, Table] = {
+    "activation": layers.ACTIVATION,
+    "attention_decode": attention_decode.TABLE,
+    "attention_plain": attention_plain.TABLE,
+    "attention_prefill": attention_prefill.TABLE,
+    "blocks": step.BLOCKS,
+    "logprobs": sampling.LOGPROBS,
+    "norm": layers.NORM,
+    "rope": layers.ROPE,
+    "sampling": sampling.SAMPLING,
+    "step": step.STEP,
+}

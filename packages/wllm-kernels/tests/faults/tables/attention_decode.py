@@ -1,0 +1,164 @@
+"""Faults in decode attention and its plan."""
+
+from __future__ import annotations
+
+from faults.fault import Table
+
+_ONE_ORDER = "blocks run one after the other here, so that memory has one order; only a GPU can tell"
+
+TABLE = Table(
+    tests=("test_attention_decode.py",),
+    files={
+        "attention_work.cuh": {
+            "length beyond the table": ("smaller(seq_lens[index], capacity)", "seq_lens[index]"),
+            "tiles of whole queries": (
+                "divide_up(row.queries * group, TILE_LINES)",
+                "divide_up(row.queries, TILE_LINES) * divide_up(group, TILE_LINES)",
+            ),
+            "queries from the first cell": ("row.length - row.queries + smaller(line / group", "smaller(line / group"),
+            "lines behind the last query": ("smaller(line / group, row.queries - 1)", "line / group"),
+            "causal ends early": ("query_position(row, last_line, group) + 1", "query_position(row, last_line, group)"),
+            "causal is ignored": ("causal ? query_position(row, last_line, group) + 1 : row.length", "row.length"),
+            "window of the last line": (
+                "window ? query_position(row, first_line, group)",
+                "window ? query_position(row, last_line, group)",
+            ),
+            "cells in front of 0": ("larger(first, 0) / SLICE_CELLS", "first / SLICE_CELLS"),
+            "no unit for a line that sees nothing": (
+                "larger(divide_up(cells.end - cells.first, unit_cells), 1)",
+                "divide_up(cells.end - cells.first, unit_cells)",
+            ),
+        },
+        "attention_plan.cu": {
+            "long rows too": (
+                "is_short_row(row.queries, p.group, row.length) ? p.num_kv_heads * units_of_head(p, row) : 0",
+                "p.num_kv_heads * units_of_head(p, row)",
+            ),
+            "rows behind the last": ("if (index >= p.rows) return 0;", ""),
+            "units of one head": ("p.num_kv_heads * units_of_head(p, row)", "units_of_head(p, row)"),
+            "no units of earlier rounds": ("const int before = total +", "const int before ="),
+            "counters are not cleared": ("plan.arrivals[i] = 0;", ""),
+            "last row": ("if (threadIdx.x == 0) units_before[p.rows] = total;", ""),
+            "row in front": (
+                "(units_before[middle] <= unit ? low : high)",
+                "(units_before[middle] < unit ? low : high)",
+            ),
+            "tile in front": ("if (unit < start + units) break;", "if (unit <= start + units) break;"),
+            "first tile of the head": (
+                "head * count_tiles(row, p.group) + tile, start",
+                "head * count_tiles(row, p.group), start",
+            ),
+            "no last chunk": (
+                "larger(divide_up(total, params.blocks), params.min_chunk)",
+                "larger(total / params.blocks, params.min_chunk)",
+            ),
+        },
+        "attention_decode_slice.cuh": {
+            "no zeros behind the last cell": (
+                "copy_async16(target + Shape::PLANE_BYTES, source.values + distance, cell < source.cells);",
+                "copy_async16(target + Shape::PLANE_BYTES, source.values + distance, true);",
+            ),
+            "copies a cell behind the last": (
+                "copy_async16(target, source.keys + distance, cell < source.cells);",
+                "copy_async16(target, source.keys + distance, cell <= source.cells);",
+            ),
+            "one side is not swizzled": (
+                "const u32 target = stage + Shape::offset(cell, chunk);",
+                "const u32 target = stage + (cell * Shape::LINE_CHUNKS + chunk) * 16;",
+            ),
+            "swizzle of half the cells": ("chunk ^ (cell & 7) : chunk", "chunk ^ (cell & 3) : chunk"),
+            "too many pieces": ("if (PIECES % WARP == 0 || piece < PIECES)", "if (true)"),
+            "scales of keys for values": ("lane < 2 ? source.key_scales : source.value_scales", "source.key_scales"),
+            "half the scales": ("lane % 2 * 8, source.cells > 0", "0, source.cells > 0"),
+            "bias of f16": ("subtract_f16x2(biased, 0x64806480u)", "subtract_f16x2(biased, 0x64006400u)"),
+            "sign of int8": ("(biased & 0x00800080u) | 0xc300c300u", "0xc300c300u"),
+            "bytes change places": (
+                "widen<T, Cached, 0, 1>(word), widen<T, Cached, 2, 3>(word)",
+                "widen<T, Cached, 0, 2>(word), widen<T, Cached, 1, 3>(word)",
+            ),
+            "even and odd change places": (
+                "make_float4(even[2 * half], odd[2 * half], even[2 * half + 1], odd[2 * half + 1])",
+                "make_float4(odd[2 * half], even[2 * half], odd[2 * half + 1], even[2 * half + 1])",
+            ),
+            "dimensions of 16-bit queries": (
+                "4 * column + 2 * half : 2 * column",
+                "2 * column + 8 * half : 2 * column",
+            ),
+            "last chunk of an odd number": (
+                "keys + Shape::offset(cell, i + (single ? 0 : parity))",
+                "keys + Shape::offset(cell, i + parity)",
+            ),
+        },
+        "attention_decode.cu": {
+            "slice of another warp": ("threadIdx.x / WARP * SLICE_CELLS", "0"),
+            "looks behind the last cell": (
+                "if (unit >= part.end_unit || cell >= part.cells.end) return {0, 0};",
+                "",
+            ),
+            "looks up once": ("if (number % WARP == 0) places", "if (number == 0) places"),
+            "cells are not counted": (
+                "source.cells = part.cells.end - first_cell_of_slice<Shape>(part, unit);",
+                "source.cells = SLICE_CELLS;",
+            ),
+            "another head's scales": ("part.kv_head * p.block_size + cell;", "cell;"),
+            "queries behind the row": ("exists ? *pair : 0u", "*pair"),
+            "window is one longer": (
+                "p.window ? position - p.window + 1 : 0;\n    lines.end",
+                "p.window ? position - p.window : 0;\n    lines.end",
+            ),
+            "line sees the next token": (
+                "p.causal ? position + 1 : part.row.length;",
+                "p.causal ? position + 2 : part.row.length;",
+            ),
+            "no scale of keys": ("score *= scales.keys[n][j % 2];", ""),
+            "no scale of values": ("score += scales.log2_values[n][j % 2];", ""),
+            "scale in the sum": ("weight * scales.inverse_values[n][j % 2] : weight", "weight : weight"),
+            "scale of 0": ("fmaxf(unpack_low<f16>(values), SMALLEST)", "unpack_low<f16>(values)"),
+            "no softcap": ("if (p.cap_scale != 0.f)", "if (false)"),
+            "no rescale of sums": ("lines.sum[i] *= shrink;", ""),
+            "no rescale of values": ("sums[tile][2 * i] *= shrink;", ""),
+            "maximum of two lanes": ("maximum[i] = fmaxf(maximum[i], __shfl_xor_sync(WHOLE_WARP, maximum[i], 2));", ""),
+            "weights of hidden cells": (
+                "visible ? exp2_fast(scores[n][j] - lines.maximum[j / 2]) : 0.f",
+                "exp2_fast(scores[n][j] - lines.maximum[j / 2])",
+            ),
+            "scores of hidden cells": ("scores[n][j] = visible ? score : LOWEST;", "scores[n][j] = score;"),
+            "values of keys": (
+                "add_values<Shape>(sums, weights, keys + Shape::PLANE_BYTES)",
+                "add_values<Shape>(sums, weights, keys)",
+            ),
+            "waits for one stage less": ("copy_async_wait<Shape::STAGES - 1>();", "copy_async_wait<Shape::STAGES>();"),
+            "sum of two lanes": ("sum += __shfl_xor_sync(WHOLE_WARP, sum, 2);", ""),
+            "tokens of no row": ("clear_tokens<Shape>(p, tokens_of_rows);", ""),
+            "clears the last token": (
+                "clear_tokens<Shape>(p, tokens_of_rows);",
+                "clear_tokens<Shape>(p, tokens_of_rows - 1);",
+            ),
+            "chunk behind the step": (
+                "(int)smaller(begin + start.chunk, (i64)start.total)",
+                "(int)(begin + start.chunk)",
+            ),
+            "long rows are next": ("} while (!is_short_row(row.queries, p.group, row.length));", "} while (false);"),
+        },
+        "attention_decode_merge.cuh": {
+            "no share of the sum": ("merged.sum * old_share + sum * share;", "merged.sum * old_share + sum;"),
+            "no share of the values": (
+                "merged.values[2] * old_share + values.z * share;",
+                "merged.values[2] + values.z * share;",
+            ),
+            "lines behind the row": (
+                "smaller(TILE_LINES, part.row.queries * p.group - part.tile * TILE_LINES)",
+                "TILE_LINES",
+            ),
+            "NaN for lines that see nothing": ("merged.sum > 0.f ? 1.f / merged.sum : 0.f", "1.f / merged.sum"),
+            "counter stays": ("if (last) *counter = 0;", ""),
+            "merges too early": ("expected - 1;", "expected - 2;"),
+            "one part less": (
+                "(segment_start + part.segment_units - 1) / start.chunk",
+                "(segment_start + part.segment_units - 2) / start.chunk",
+            ),
+            "places of two parts are one": ("2 * (first_block + i) + (i == 0 ? 1 : 0)", "2 * (first_block + i)"),
+            "first level only": ("const bool root = count <= width;", "const bool root = true;"),
+        },
+    },
+)
