@@ -126,8 +126,8 @@ def main() -> int:
         try:
             check()
             torch.cuda.synchronize()
-        except (AssertionError, RuntimeError) as error:
-            result = f"FAILED: {error}"
+        except Exception as error:
+            result = f"FAILED: {type(error).__name__}: {error}"
         launches = launch_count() - launches
         if result != "agrees" or not launches:
             failed.append(check.__name__)
