@@ -46,7 +46,7 @@ def _run_tests(fault: Fault | None, tests: tuple[str, ...], folder: str, answer:
     if fault is not None:
         Emulator.planted = staticmethod(fault.apply)
     first = _FirstFailure()
-    arguments = ["-x", "-q", "-p", "no:randomly", "-o", f"cache_dir={folder}", *(str(TESTS / name) for name in tests)]
+    arguments = ["-x", "-q", "-m", "", "-o", f"cache_dir={folder}", *(str(TESTS / name) for name in tests)]
     code = pytest.main(arguments, plugins=[first])
     answer.send(first.reason or ("" if code == 0 else f"pytest exits with {code}"))
 
