@@ -218,7 +218,7 @@ template <class Shape>
 DEVICE void write_outputs(
     const PrefillParameters& p, const QueryTile& t, int kv_head, int first_line, u8* lines, Accumulators<Shape>& a) {
   constexpr int CHUNKS = Shape::CHUNKS;
-  const int lane = opaque(threadIdx.x % WARP);
+  const int lane = opaque(threadIdx.x) % WARP;
   UNROLL
   for (int f = 0; f < Shape::FRAGMENTS; f++) {
     UNROLL
@@ -268,11 +268,11 @@ DEVICE void attend(const PrefillParameters& p) {
   u8* const ring = shared + Shape::QUERY_BYTES;
   u8* const warp_slice = ring + warp * Shape::WARP_BYTES;
   int key = first_seen(p, t) & ~15;  // the first of the tile of keys; a slice of 16 lies in one block
-  Slices slices = {0, look_up<Shape>(p, t, key + warp_key)};
+  int block = look_up<Shape>(p, t, key + warp_key);
   // Fills the slot for what is read HALVES half steps later: a tile has one for its keys and one for its values.
   auto fill = [&](auto halves, int key, u32 slot) {
     constexpr int HALVES = decltype(halves)::value, KEYS_AHEAD = HALVES / 2 * Shape::KEYS;
-    copy_slice<Shape, HALVES % 2>(p, t, slices, kv_head, key + KEYS_AHEAD + warp_key, shared_address(warp_slice) + slot);
+    copy_slice<Shape, HALVES % 2>(p, t, block, kv_head, key + KEYS_AHEAD + warp_key, shared_address(warp_slice) + slot);
     copy_async_commit();
   };
 

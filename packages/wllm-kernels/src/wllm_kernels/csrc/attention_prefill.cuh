@@ -143,22 +143,25 @@ DEVICE int look_up(const PrefillParameters& p, const QueryTile& t, int token) {
   return seen ? p.block_table[(i64)t.row * p.max_blocks + block_index(p, token)] : 0;
 }
 
-// The blocks of a warp's slices. The block table is read one tile ahead of its use.
-struct Slices {
-  int block;  // of the slice that is being copied
-  int next_block;
-};
-
-// Copies WARP_KEYS lines to `target`, zeros where a token lies outside of what the tile of queries sees: a cell without
-// a token may hold NaN, which would pass through a weight of 0.
-template <class Shape>
-DEVICE void copy_lines(u32 target, const u8* source, i64 cell_bytes, int first, int end) {
-  const int lane = opaque(threadIdx.x % WARP);
+// Copies WARP_KEYS lines to `target`: eight lanes a line, four lines at a time. Zeros where `is_seen(line)` is false: a
+// cell without a token may hold NaN, which would pass through a weight of 0.
+template <class Shape, class IsSeen>
+DEVICE void copy_lines(u32 target, const u8* source, i64 cell_bytes, IsSeen is_seen) {
+  constexpr int CHUNKS = Shape::CHUNKS;
+  const int lane = opaque(threadIdx.x) % WARP, first_line = lane / 8, first_chunk = lane % 8;
+  source += first_line * cell_bytes + first_chunk * 16;
+  target += swizzled<CHUNKS>(first_line, first_chunk);
   UNROLL
-  for (int i = 0; i < divide_up(Shape::WARP_KEYS * Shape::CHUNKS, WARP); i++) {
-    const int piece = i * WARP + lane, line = piece / Shape::CHUNKS, chunk = piece % Shape::CHUNKS;
-    copy_async16(target + swizzled<Shape::CHUNKS>(line, chunk), source + line * cell_bytes + chunk * 16,
-                 line >= first && line < end);
+  for (int line = 0; line < Shape::WARP_KEYS; line += 4) {
+    // Lines four apart differ in the highest bit of their swizzle.
+    const u32 line_target = (target ^ (line / 4 % 2 * SWIZZLE_PERIOD<CHUNKS> * 8)) + line * Shape::LINE_BYTES;
+    UNROLL
+    for (int chunk = 0; chunk < CHUNKS; chunk += 8) {
+      if (chunk + 8 <= CHUNKS || first_chunk < CHUNKS - chunk) {
+        copy_async16(line_target + chunk * 16, source + chunk * 16, is_seen(first_line + line));
+      }
+    }
+    source += 4 * cell_bytes;
   }
 }
 
@@ -169,7 +172,7 @@ constexpr int RAW_OFFSET = Shape::WARP_BYTES / 2;
 template <class Shape>
 DEVICE void copy_raw_lines(u32 target, const u8* source, i64 cell_bytes, const u8* scales, int first, int end) {
   constexpr int RAW_CHUNKS = Shape::CHUNKS / 2, PIECES = Shape::WARP_KEYS * RAW_CHUNKS;
-  const int lane = opaque(threadIdx.x % WARP);
+  const int lane = opaque(threadIdx.x) % WARP;
   UNROLL
   for (int i = 0; i < divide_up(PIECES, WARP); i++) {
     const int piece = i * WARP + lane, line = piece / RAW_CHUNKS, chunk = piece % RAW_CHUNKS;
@@ -184,27 +187,30 @@ DEVICE void copy_raw_lines(u32 target, const u8* source, i64 cell_bytes, const u
 constexpr int KEYS_PLANE = 0;
 constexpr int VALUES_PLANE = 1;
 
-// Copies the warp's slice from `token` on, which follows the slice before (keys) or is the same (values).
+// Copies the warp's slice from `token` on, which lies in `block`. With its values, `block` becomes that of the next tile:
+// the block table is read half a tile ahead of its use.
 template <class Shape, int PLANE>
-DEVICE void copy_slice(const PrefillParameters& p, const QueryTile& t, Slices& s, int kv_head, int token, u32 target) {
-  if constexpr (PLANE == KEYS_PLANE) {
-    s.block = s.next_block;
-    s.next_block = look_up<Shape>(p, t, token + Shape::KEYS);
-  }
+DEVICE void copy_slice(const PrefillParameters& p, const QueryTile& t, int& block, int kv_head, int token, u32 target) {
   const int cell = token - block_index(p, token) * p.block_size;
   const int first = first_seen(p, t) - token, end = t.last_end - token;
-  const u8* source = (const u8*)p.kv + s.block * p.block_bytes + PLANE * p.plane_bytes + kv_head * p.head_bytes +
+  const u8* source = (const u8*)p.kv + block * p.block_bytes + PLANE * p.plane_bytes + kv_head * p.head_bytes +
                      cell * p.cell_bytes;
   if (p.format == FORMAT_HALF) {
-    copy_lines<Shape>(target, source, p.cell_bytes, first, end);
+    // Nearly all slices are seen as a whole, and need no comparisons.
+    if (first <= 0 && end >= Shape::WARP_KEYS) {
+      copy_lines<Shape>(target, source, p.cell_bytes, [](int) { return true; });
+    } else {
+      copy_lines<Shape>(target, source, p.cell_bytes, [=](int line) { return line >= first && line < end; });
+    }
   } else {
     const u8* scales = nullptr;
     if (p.kv_scale) {
-      scales = (const u8*)p.kv_scale + s.block * p.scale_block_bytes + PLANE * p.scale_plane_bytes +
+      scales = (const u8*)p.kv_scale + block * p.scale_block_bytes + PLANE * p.scale_plane_bytes +
                kv_head * p.scale_head_bytes + cell * 2;
     }
     copy_raw_lines<Shape>(target, source, p.cell_bytes, scales, first, end);
   }
+  if constexpr (PLANE == VALUES_PLANE) block = look_up<Shape>(p, t, token + Shape::KEYS);
 }
 
 // Eight elements of T from eight bytes.
@@ -231,7 +237,7 @@ DEVICE Vec16 expand(u32 low, u32 high, float scale) {
 template <class Shape, class Stored>
 DEVICE void expand_lines(u8* lines) {
   constexpr int RAW_CHUNKS = Shape::CHUNKS / 2, PIECES = Shape::WARP_KEYS * RAW_CHUNKS, ROUNDS = (PIECES + 31) / WARP;
-  const int lane = opaque(threadIdx.x % WARP);
+  const int lane = opaque(threadIdx.x) % WARP;
   // In registers, since the first round overwrites them in memory: lane l has the scale of line l.
   float scales = 1.f;
   __syncwarp();
