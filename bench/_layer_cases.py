@@ -37,7 +37,7 @@ def bandwidth(gpu: Gpu, quick: bool) -> Iterator[Row]:
         same_size = gpu.time_copy(size).median
         for make in (norm_pass, residual_norm_pass, rope_pass, activation_pass, copy_blocks_pass):
             case = make(gpu, size)
-            ours = gpu.time(case.call, gpu.copies(case.moved))
+            ours = gpu.time(case.call, gpu.copies(size))
             row: Row = {
                 "kernel": case.name,
                 "MB moved": case.moved / 1e6,
@@ -48,7 +48,7 @@ def bandwidth(gpu: Gpu, quick: bool) -> Iterator[Row]:
                 "of a copy this size": same_size * case.moved / size / ours.median,
             }
             if case.baseline is not None:
-                theirs = gpu.time(case.baseline, gpu.copies(case.moved)).median
+                theirs = gpu.time(case.baseline, gpu.copies(size)).median
                 row |= {"torch us": theirs * 1e6, "x torch": theirs / ours.median}
             yield row
 
