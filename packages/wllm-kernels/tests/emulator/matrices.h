@@ -64,6 +64,9 @@ DEVICE float reciprocal_fast(float x) {
 DEVICE int opaque(int value) {
   return value;
 }
+DEVICE const u8* opaque(const u8* pointer) {
+  return pointer;
+}
 DEVICE float log2_fast(float x) {
   return log2f(x);
 }

@@ -33,7 +33,7 @@ DEVICE SlicePlaces look_up_places(const DecodeParameters& p, const Part& part, i
 template <class Shape>
 DEVICE void copy_unit(const DecodeParameters& p, const Part& part, SlicePlaces& places, int unit, u32 stage) {
   if (unit < part.end_unit) {
-    const int number = unit - part.first_unit;
+    const u32 number = unit - part.first_unit;
     if (number % WARP == 0) places = look_up_places<Shape>(p, part, unit);
     const i64 block = __shfl_sync(WHOLE_WARP, places.block, number % WARP);
     const int cell = __shfl_sync(WHOLE_WARP, places.cell, number % WARP);
@@ -52,9 +52,64 @@ DEVICE void copy_unit(const DecodeParameters& p, const Part& part, SlicePlaces& 
   copy_async_commit();
 }
 
+// ---- queries --------------------------------------------------------------------------------------------------------
+
+// What this lane's two lines (lane / 4 and + 8) see, and their running maxima (of all lanes of the line) and sums (of
+// this lane's cells).
+struct Lines {
+  int first[2];
+  int end[2];
+  int all_first, all_end;  // what all lines of the tile see
+  float query_scale[2];    // by which products of queries are too small
+  float maximum[2];
+  float sum[2];
+};
+
+DEVICE Lines begin_lines(const DecodeParameters& p, const Part& part) {
+  Lines lines;
+  UNROLL
+  for (int i = 0; i < 2; i++) {
+    const int position = query_position(part.row, part.tile * TILE_LINES + threadIdx.x % WARP / 4 + 8 * i, p.group);
+    lines.first[i] = p.window ? position - p.window + 1 : 0;
+    lines.end[i] = p.causal ? position + 1 : part.row.length;
+    lines.query_scale[i] = 1.f;
+    lines.maximum[i] = LOWEST;
+    lines.sum[i] = 0.f;
+  }
+  const int first_line = part.tile * TILE_LINES, last_line = first_line + TILE_LINES - 1;
+  lines.all_first = p.window ? query_position(part.row, last_line, p.group) - p.window + 1 : 0;
+  lines.all_end = p.causal ? query_position(part.row, first_line, p.group) + 1 : part.row.length;
+  return lines;
+}
+
+// Turns bf16 queries into f16. A line is multiplied by the power of 2 that brings its largest element to 2^8, so that
+// none overflows and only those smaller by 2^-22 lose bits.
+template <class Shape>
+DEVICE void narrow_queries(QueryFragments<Shape>& queries, Lines& lines) {
+  UNROLL
+  for (int i = 0; i < 2; i++) {
+    float largest = 0.f;
+    UNROLL
+    for (int j = 0; j < 2 * Shape::K_STEPS; j++) {
+      const u32 pair = queries[j / 2][i + 2 * (j % 2)];
+      largest = fmaxf(largest, fmaxf(fabsf(unpack_low<bf16>(pair)), fabsf(unpack_high<bf16>(pair))));
+    }
+    largest = fmaxf(largest, __shfl_xor_sync(WHOLE_WARP, largest, 1));
+    largest = fmaxf(largest, __shfl_xor_sync(WHOLE_WARP, largest, 2));
+    const u32 exponent = larger(__float_as_uint(largest) >> 23, 9u);
+    const float scale = __uint_as_float((262 - exponent) << 23);
+    lines.query_scale[i] = __uint_as_float((exponent - 8) << 23);
+    UNROLL
+    for (int j = 0; j < 2 * Shape::K_STEPS; j++) {
+      u32& pair = queries[j / 2][i + 2 * (j % 2)];
+      pair = pack_f16(unpack_low<bf16>(pair) * scale, unpack_high<bf16>(pair) * scale);
+    }
+  }
+}
+
 // Lines behind the row's last become zeros.
 template <class Shape>
-DEVICE void load_queries(QueryFragments<Shape>& queries, const DecodeParameters& p, const Part& part) {
+DEVICE void load_queries(QueryFragments<Shape>& queries, Lines& lines, const DecodeParameters& p, const Part& part) {
   using T = typename Shape::T;
   UNROLL
   for (int i = 0; i < 2; i++) {
@@ -71,32 +126,10 @@ DEVICE void load_queries(QueryFragments<Shape>& queries, const DecodeParameters&
       }
     }
   }
+  if constexpr (!same_type<T, typename Shape::Factor>) narrow_queries<Shape>(queries, lines);
 }
 
 // ---- softmax --------------------------------------------------------------------------------------------------------
-
-// What this lane's two lines (lane / 4 and + 8) see, and their running maxima (of all lanes of the line) and sums (of
-// this lane's cells).
-struct Lines {
-  int first[2];
-  int end[2];
-  float maximum[2];
-  float sum[2];
-};
-
-DEVICE Lines begin_lines(const DecodeParameters& p, const Part& part) {
-  Lines lines;
-  UNROLL
-  for (int i = 0; i < 2; i++) {
-    const int line = part.tile * TILE_LINES + threadIdx.x % WARP / 4 + 8 * i;
-    const int position = query_position(part.row, line, p.group);
-    lines.first[i] = p.window ? position - p.window + 1 : 0;
-    lines.end[i] = p.causal ? position + 1 : part.row.length;
-    lines.maximum[i] = LOWEST;
-    lines.sum[i] = 0.f;
-  }
-  return lines;
-}
 
 // Scales of the two neighbouring cells of a lane, for the cells 0 to 7 and 8 to 15.
 struct CellScales {
@@ -125,49 +158,83 @@ DEVICE CellScales load_scales(const u8* scales) {
   return s;
 }
 
-// From scores to weights, in place, and to sums of weights. In a scaled cache a cell's weight includes the scale of its
-// value, so that the largest weight of a line is 1 whatever the scales are; the sum is of weights without it.
+// From products of queries and keys to exponents of 2. That of a scaled cache includes the scale of the cell's value,
+// so that the largest weight of a line is 1 whatever the scales are.
 template <class Shape>
-DEVICE void weigh(float (&scores)[2][4], Lines& lines, Accumulators<Shape>& sums, const DecodeParameters& p,
-                  int first_cell, const CellScales& scales) {
-  float maximum[2] = {lines.maximum[0], lines.maximum[1]};
+DEVICE void scale_scores(float (&scores)[2][4], const DecodeParameters& p, const Lines& lines, const CellScales& scales) {
+  const float scale = p.cap_scale != 0.f ? p.cap_scale : p.score_scale;
+  const float line_scale[2] = {scale * lines.query_scale[0], scale * lines.query_scale[1]};
+  UNROLL
+  for (int n = 0; n < 2; n++) {
+    UNROLL
+    for (int j = 0; j < 4; j++) {
+      scores[n][j] *= line_scale[j / 2];
+      if constexpr (Shape::SCALED) scores[n][j] *= scales.keys[n][j % 2];
+    }
+  }
+  if (p.cap_scale != 0.f) {
+    UNROLL
+    for (int n = 0; n < 2; n++) {
+      UNROLL
+      for (int j = 0; j < 4; j++) {
+        scores[n][j] = p.score_scale * (1.f - 2.f * reciprocal_fast(1.f + exp2_fast(scores[n][j])));
+      }
+    }
+  }
+  if constexpr (Shape::SCALED) {
+    UNROLL
+    for (int n = 0; n < 2; n++) {
+      UNROLL
+      for (int j = 0; j < 4; j++) scores[n][j] += scales.log2_values[n][j % 2];
+    }
+  }
+}
+
+DEVICE void hide_cells(float (&scores)[2][4], const Lines& lines, int first_cell) {
+  if (first_cell >= lines.all_first && first_cell + SLICE_CELLS <= lines.all_end) return;
   UNROLL
   for (int n = 0; n < 2; n++) {
     UNROLL
     for (int j = 0; j < 4; j++) {
       const int cell = first_cell + 8 * n + threadIdx.x % 4 * 2 + j % 2;
-      float score = scores[n][j];
-      if constexpr (Shape::SCALED) score *= scales.keys[n][j % 2];
-      if (p.cap_scale != 0.f) score = 1.f - 2.f * reciprocal_fast(1.f + exp2_fast(score * p.cap_scale));
-      score *= p.score_scale;
-      if constexpr (Shape::SCALED) score += scales.log2_values[n][j % 2];
-      const bool visible = cell >= lines.first[j / 2] && cell < lines.end[j / 2];
-      scores[n][j] = visible ? score : LOWEST;
-      maximum[j / 2] = fmaxf(maximum[j / 2], scores[n][j]);
+      if (cell < lines.first[j / 2] || cell >= lines.end[j / 2]) scores[n][j] = LOWEST;
+    }
+  }
+}
+
+// From exponents to weights, in place, and to sums of weights (without the scales of values).
+template <class Shape>
+DEVICE void weigh(float (&scores)[2][4], Lines& lines, Accumulators<Shape>& sums, const CellScales& scales) {
+  float shrink[2];
+  UNROLL
+  for (int i = 0; i < 2; i++) {
+    float maximum = fmaxf(lines.maximum[i], fmaxf(scores[0][2 * i], scores[0][2 * i + 1]));
+    maximum = fmaxf(maximum, fmaxf(scores[1][2 * i], scores[1][2 * i + 1]));
+    maximum = fmaxf(maximum, __shfl_xor_sync(WHOLE_WARP, maximum, 1));
+    maximum = fmaxf(maximum, __shfl_xor_sync(WHOLE_WARP, maximum, 2));
+    shrink[i] = exp2_fast(lines.maximum[i] - maximum);
+    lines.maximum[i] = maximum;
+    lines.sum[i] *= shrink[i];
+  }
+  if (__any_sync(WHOLE_WARP, shrink[0] != 1.f || shrink[1] != 1.f)) {  // seldom, after the first cells
+    UNROLL
+    for (int tile = 0; tile < Shape::D / 8; tile++) {
+      UNROLL
+      for (int j = 0; j < 4; j++) sums[tile][j] *= shrink[j / 2];
     }
   }
   UNROLL
   for (int i = 0; i < 2; i++) {
-    maximum[i] = fmaxf(maximum[i], __shfl_xor_sync(WHOLE_WARP, maximum[i], 1));
-    maximum[i] = fmaxf(maximum[i], __shfl_xor_sync(WHOLE_WARP, maximum[i], 2));
-    const float shrink = exp2_fast(lines.maximum[i] - maximum[i]);
-    lines.maximum[i] = maximum[i];
-    lines.sum[i] *= shrink;
+    // A line that has seen nothing yet must not take its hidden cells for its maximum.
+    const float base = lines.maximum[i] > LOWEST ? lines.maximum[i] : 0.f;
     UNROLL
-    for (int tile = 0; tile < Shape::D / 8; tile++) {
-      sums[tile][2 * i] *= shrink;
-      sums[tile][2 * i + 1] *= shrink;
-    }
-  }
-  UNROLL
-  for (int n = 0; n < 2; n++) {
-    UNROLL
-    for (int j = 0; j < 4; j++) {
-      // Where a line has seen nothing yet, LOWEST is its maximum too.
-      const bool visible = scores[n][j] > LOWEST;
-      const float weight = visible ? exp2_fast(scores[n][j] - lines.maximum[j / 2]) : 0.f;
-      scores[n][j] = weight;
-      lines.sum[j / 2] += Shape::SCALED ? weight * scales.inverse_values[n][j % 2] : weight;
+    for (int n = 0; n < 2; n++) {
+      UNROLL
+      for (int j = 0; j < 2; j++) {
+        const float weight = exp2_fast(scores[n][2 * i + j] - base);
+        scores[n][2 * i + j] = weight;
+        lines.sum[i] += Shape::SCALED ? weight * scales.inverse_values[n][j] : weight;
+      }
     }
   }
 }
@@ -175,15 +242,17 @@ DEVICE void weigh(float (&scores)[2][4], Lines& lines, Accumulators<Shape>& sums
 template <class Shape>
 DEVICE void attend_slice(const DecodeParameters& p, const QueryFragments<Shape>& queries, Lines& lines,
                          Accumulators<Shape>& sums, const u8* stage, int first_cell) {
-  using T = typename Shape::T;
+  using Factor = typename Shape::Factor;
   const u32 keys = shared_address(stage);
   float scores[2][4];
   CellScales scales;
   multiply_keys<Shape>(scores, queries, keys);
   if constexpr (Shape::SCALED) scales = load_scales(stage + 2 * Shape::PLANE_BYTES);
-  weigh<Shape>(scores, lines, sums, p, first_cell, scales);
-  const u32 weights[4] = {pack2<T>(scores[0][0], scores[0][1]), pack2<T>(scores[0][2], scores[0][3]),
-                          pack2<T>(scores[1][0], scores[1][1]), pack2<T>(scores[1][2], scores[1][3])};
+  scale_scores<Shape>(scores, p, lines, scales);
+  hide_cells(scores, lines, first_cell);
+  weigh<Shape>(scores, lines, sums, scales);
+  const u32 weights[4] = {pack2<Factor>(scores[0][0], scores[0][1]), pack2<Factor>(scores[0][2], scores[0][3]),
+                          pack2<Factor>(scores[1][0], scores[1][1]), pack2<Factor>(scores[1][2], scores[1][3])};
   add_values<Shape>(sums, weights, keys + Shape::PLANE_BYTES);
 }
 
@@ -196,9 +265,9 @@ DEVICE void attend_part(const DecodeParameters& p, const Part& part, u8* shared)
   for (int i = 0; i < Shape::STAGES; i++) {
     copy_unit<Shape>(p, part, places, part.first_unit + i, shared_address(stages + i * Shape::STAGE_BYTES));
   }
-  QueryFragments<Shape> queries;
-  load_queries<Shape>(queries, p, part);
   Lines lines = begin_lines(p, part);
+  QueryFragments<Shape> queries;
+  load_queries<Shape>(queries, lines, p, part);
   Accumulators<Shape> sums;
   UNROLL
   for (int i = 0; i < Shape::D / 8; i++) sums[i][0] = sums[i][1] = sums[i][2] = sums[i][3] = 0.f;

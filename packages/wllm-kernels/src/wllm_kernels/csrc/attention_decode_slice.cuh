@@ -1,14 +1,25 @@
 // A slice: keys and values of 16 cells of one block and head, copied to shared memory by one warp and multiplied there.
 //
-// The cache holds T itself, or 8-bit elements (i8, e4m3) that become T on their way from shared memory to the tensor
-// cores. A matrix load moves 16-bit pieces, hence pairs of neighbouring 8-bit elements; instead of sorting them apart,
-// the products renumber their dimensions (see multiply_keys and add_values), the queries and the output likewise.
+// The cache holds T itself, or 8-bit elements (i8, e4m3) that become f16 on their way from shared memory to the tensor
+// cores, whatever T is: that is exact and quick. A matrix load moves 16-bit pieces, hence pairs of neighbouring 8-bit
+// elements; instead of sorting them apart, the products renumber their dimensions (see multiply_keys and add_values),
+// the queries and the output likewise.
+template <bool CONDITION, class A, class B>
+struct Choose {
+  using type = A;
+};
+template <class A, class B>
+struct Choose<false, A, B> {
+  using type = B;
+};
+
 template <class Element, class CachedElement, int HEAD_DIM, int WARPS_OF_BLOCK, int STAGES_OF_WARP>
 struct DecodeShape {
   using T = Element;
   using Cached = CachedElement;
   static constexpr int D = HEAD_DIM;
   static constexpr bool BYTES = sizeof(Cached) == 1;
+  using Factor = typename Choose<BYTES, f16, T>::type;  // what the tensor cores multiply
   static constexpr bool SCALED = same_type<Cached, i8>;
   static constexpr int WARPS = WARPS_OF_BLOCK, THREADS = WARPS * WARP;
   static constexpr int UNIT_CELLS = WARPS * SLICE_CELLS;  // a slice for each warp
@@ -28,6 +39,12 @@ struct DecodeShape {
   static __device__ u32 offset(int cell, int chunk) {
     return (cell * LINE_CHUNKS + (SWIZZLED ? chunk ^ (cell & 7) : chunk)) * 16;
   }
+  // From the offset of (cell, chunk) to that of (cell + cells, chunk + chunks) in one operation, as constants go. The
+  // sums must be free of carries: the bits of cells and cell, and those of chunks and chunk, lie apart.
+  static __device__ u32 moved(u32 offset, int cells, int chunks) {
+    const int distance = (cells * LINE_CHUNKS + (SWIZZLED ? chunks & ~7 : chunks)) * 16;
+    return (SWIZZLED ? offset ^ ((cells ^ chunks) & 7) * 16 : offset) + distance;
+  }
 };
 
 // ---- copies ---------------------------------------------------------------------------------------------------------
@@ -41,58 +58,59 @@ struct SliceSource {
   int cells;  // that hold a token, of the 16; zero and less: none
 };
 
-// Cells without a token become zeros: they may hold NaN, which would pass through a weight of 0.
-template <class Shape>
-DEVICE void copy_slice(u32 stage, const SliceSource& source) {
+// Cells without a token become zeros: they may hold NaN, which would pass through a weight of 0. In a WHOLE slice each
+// cell holds one, and the next cell follows without a gap.
+template <class Shape, bool WHOLE>
+DEVICE void copy_cells(u32 stage, const SliceSource& source) {
   constexpr int PIECES = SLICE_CELLS * Shape::CHUNKS;
   const int lane = threadIdx.x % WARP;
+  const u32 first_target = Shape::offset(lane / Shape::CHUNKS, lane % Shape::CHUNKS);
+  // Opaque, so that the addresses of all copies are one register and constants.
+  const u8 *const keys = opaque(source.keys + lane * 16), *const values = opaque(source.values + lane * 16);
   UNROLL
   for (int i = 0; i < (PIECES + WARP - 1) / WARP; i++) {
     const int piece = i * WARP + lane, cell = piece / Shape::CHUNKS, chunk = piece % Shape::CHUNKS;
-    if (PIECES % WARP == 0 || piece < PIECES) {
-      const u32 target = stage + Shape::offset(cell, chunk);
+    const u32 target = stage + (WARP % Shape::CHUNKS ? Shape::offset(cell, chunk)
+                                                     : Shape::moved(first_target, i * (WARP / Shape::CHUNKS), 0));
+    if (PIECES % WARP && piece >= PIECES) continue;
+    if constexpr (WHOLE) {
+      copy_async16(target, keys + i * WARP * 16, true);
+      copy_async16(target + Shape::PLANE_BYTES, values + i * WARP * 16, true);
+    } else {
       const i64 distance = cell * source.cell_bytes + chunk * 16;
       copy_async16(target, source.keys + distance, cell < source.cells);
       copy_async16(target + Shape::PLANE_BYTES, source.values + distance, cell < source.cells);
     }
   }
+}
+
+template <class Shape>
+DEVICE void copy_slice(u32 stage, const SliceSource& source) {
+  if (source.cells >= SLICE_CELLS && source.cell_bytes == Shape::CHUNKS * 16) {
+    copy_cells<Shape, true>(stage, source);
+  } else {
+    copy_cells<Shape, false>(stage, source);
+  }
   if constexpr (Shape::SCALED) {
     // The scales of cells without a token are used for nothing.
-    const f16* scales = lane < 2 ? source.key_scales : source.value_scales;
+    const int lane = threadIdx.x % WARP;
+    const f16* const scales = lane < 2 ? source.key_scales : source.value_scales;
     if (lane < 4) copy_async16(stage + 2 * Shape::PLANE_BYTES + lane * 16, scales + lane % 2 * 8, source.cells > 0);
   }
 }
 
 // ---- 8-bit elements -------------------------------------------------------------------------------------------------
 
-// For permute_bytes: two bytes of the word, each below (or, in `upper`, above) byte 4 of the other word.
-constexpr u32 bytes_below(int first, int second) {
-  return first | 4 << 4 | second << 8 | 4 << 12;
-}
-constexpr u32 bytes_above(int first, int second) {
-  return 4 | first << 4 | 4 << 8 | second << 12;
-}
-
-// Two bytes of `word` as a pair of T; exact.
-template <class T, class Cached, int FIRST, int SECOND>
+// Two bytes of `word` as a pair of f16; exact.
+template <class Cached, int FIRST, int SECOND>
 DEVICE u32 widen(u32 word) {
-  if constexpr (same_type<Cached, i8> && same_type<T, f16>) {
-    // 0x6400 | u is 1024 + u; here u = value + 128.
-    const u32 biased = permute_bytes(word ^ 0x80808080u, 0x64646464u, bytes_below(FIRST, SECOND));
-    return subtract_f16x2(biased, 0x64806480u);
-#if __CUDA_ARCH__ >= 800
-  } else if constexpr (same_type<Cached, i8>) {
-    // 0x4300 | u is 128 + u for 7 bits u; the sign bit turns 128 into 256 in what is subtracted.
-    const u32 biased = permute_bytes(word, 0x43434343u, bytes_below(FIRST, SECOND));
-    return multiply_add_bf16x2(biased & 0xff7fff7fu, 0x3f803f80u, (biased & 0x00800080u) | 0xc300c300u);
-#endif
-#if __CUDA_ARCH__ >= 890
-  } else if constexpr (same_type<T, f16>) {
-    return e4m3x2_to_f16x2((u16)permute_bytes(word, 0u, FIRST | SECOND << 4 | 0x4400));
+  if constexpr (same_type<Cached, i8>) {
+    // 0x6400 | u is 1024 + u; here u = value + 128. Byte 4 is the first of the other word.
+    const u32 pairs = permute_bytes(word ^ 0x80808080u, 0x64646464u, FIRST | SECOND << 8 | 0x4040);
+    return subtract_f16x2(pairs, 0x64806480u);
   } else {
-    // Exponent and mantissa moved to their places in bf16, whose exponents are larger by 120.
-    const u32 bits = permute_bytes(word, 0u, bytes_above(FIRST, SECOND));
-    return multiply_add_bf16x2((bits & 0x80008000u) | (bits & 0x7f007f00u) >> 4, 0x7b807b80u, 0x80008000u);
+#if __CUDA_ARCH__ >= 890
+    return e4m3x2_to_f16x2((u16)permute_bytes(word, 0u, FIRST | SECOND << 4 | 0x4400));
 #endif
   }
 }
@@ -114,28 +132,29 @@ DEVICE int query_dimension(int step, int half) {
 // scores = queries * keys; scores[n][j] belongs to line lane / 4 + 8 * (j / 2) and cell 8 * n + 2 * (lane % 4) + j % 2.
 template <class Shape>
 DEVICE void multiply_keys(float (&scores)[2][4], const QueryFragments<Shape>& queries, u32 keys) {
-  using T = typename Shape::T;
+  using Factor = typename Shape::Factor;
   using Cached = typename Shape::Cached;
   const int lane = threadIdx.x % WARP, cell = lane % 8 + lane / 16 * 8, parity = lane / 8 % 2;
+  const u32 pair = Shape::offset(cell, parity);
   UNROLL
   for (int n = 0; n < 2; n++) scores[n][0] = scores[n][1] = scores[n][2] = scores[n][3] = 0.f;
   UNROLL
   for (int i = 0; i < Shape::CHUNKS; i += 2) {
     const bool single = i + 1 == Shape::CHUNKS;
     u32 b[4];  // cells 0 to 7: chunks i and i + 1; cells 8 to 15: the same
-    load_matrices(b, keys + Shape::offset(cell, i + (single ? 0 : parity)));
+    load_matrices(b, keys + (single ? Shape::offset(cell, i) : Shape::moved(pair, 0, i)));
     if constexpr (Shape::BYTES) {
       UNROLL
       for (int k = 0; k < (single ? 1 : 2); k++) {
         UNROLL
         for (int n = 0; n < 2; n++) {
           const u32 word = b[2 * n + k];
-          multiply_add<T>(scores[n], queries[i + k], widen<T, Cached, 0, 1>(word), widen<T, Cached, 2, 3>(word));
+          multiply_add<Factor>(scores[n], queries[i + k], widen<Cached, 0, 1>(word), widen<Cached, 2, 3>(word));
         }
       }
     } else {
-      multiply_add<T>(scores[0], queries[i / 2], b[0], b[1]);
-      multiply_add<T>(scores[1], queries[i / 2], b[2], b[3]);
+      multiply_add<Factor>(scores[0], queries[i / 2], b[0], b[1]);
+      multiply_add<Factor>(scores[1], queries[i / 2], b[2], b[3]);
     }
   }
 }
@@ -148,22 +167,23 @@ using Accumulators = float[Shape::D / 8][4];
 // an accumulator takes the even or the odd dimensions of 16.
 template <class Shape>
 DEVICE void add_values(Accumulators<Shape>& sums, const u32 (&weights)[4], u32 values) {
-  using T = typename Shape::T;
+  using Factor = typename Shape::Factor;
   using Cached = typename Shape::Cached;
   const int lane = threadIdx.x % WARP, cell = lane % 16, parity = lane / 16;
+  const u32 pair = Shape::offset(cell, parity);
   UNROLL
   for (int i = 0; i < Shape::CHUNKS; i += 2) {
     const bool single = i + 1 == Shape::CHUNKS;
     u32 b[4];  // chunk i: cells 0 to 7 and 8 to 15; chunk i + 1: the same
-    load_matrices_transposed(b, values + Shape::offset(cell, i + (single ? 0 : parity)));
+    load_matrices_transposed(b, values + (single ? Shape::offset(cell, i) : Shape::moved(pair, 0, i)));
     UNROLL
     for (int k = 0; k < (single ? 1 : 2); k++) {
       const u32 first = b[2 * k], second = b[2 * k + 1];
       if constexpr (Shape::BYTES) {
-        multiply_add<T>(sums[2 * (i + k)], weights, widen<T, Cached, 0, 2>(first), widen<T, Cached, 0, 2>(second));
-        multiply_add<T>(sums[2 * (i + k) + 1], weights, widen<T, Cached, 1, 3>(first), widen<T, Cached, 1, 3>(second));
+        multiply_add<Factor>(sums[2 * (i + k)], weights, widen<Cached, 0, 2>(first), widen<Cached, 0, 2>(second));
+        multiply_add<Factor>(sums[2 * (i + k) + 1], weights, widen<Cached, 1, 3>(first), widen<Cached, 1, 3>(second));
       } else {
-        multiply_add<T>(sums[i + k], weights, first, second);
+        multiply_add<Factor>(sums[i + k], weights, first, second);
       }
     }
   }

@@ -85,6 +85,11 @@ DEVICE int opaque(int value) {
   return value;
 }
 
+DEVICE const u8* opaque(const u8* pointer) {
+  asm volatile("" : "+l"(pointer));
+  return pointer;
+}
+
 // Bytes of `low` (0 to 3) and `high` (4 to 7), chosen by the four lowest nibbles of `selector`.
 DEVICE u32 permute_bytes(u32 low, u32 high, u32 selector) {
   return __byte_perm(low, high, selector);
