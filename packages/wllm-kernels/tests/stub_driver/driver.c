@@ -12,8 +12,8 @@
 #define SLEEP(milliseconds) usleep(1000 * (milliseconds))
 #endif
 
-enum { MAX_FUNCTIONS = 64, PARAMETER_BYTES = 256 };
-enum { INVALID_VALUE = 1, INVALID_CONTEXT = 201, NOT_FOUND = 500, STREAM_CAPTURE_UNSUPPORTED = 900 };
+enum { MAX_FUNCTIONS = 1024, PARAMETER_BYTES = 256 };
+enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_FOUND = 500, STREAM_CAPTURE_UNSUPPORTED = 900 };
 
 EXPORT struct {
   // What it says.
@@ -86,6 +86,7 @@ EXPORT int cuLibraryLoadData(void** library, const char* code, void* a, void* b,
 }
 EXPORT int cuLibraryGetKernel(unsigned long long* kernel, void* library, const char* name) {
   if (strcmp(name, stub.missing_kernel) == 0) return NOT_FOUND;
+  if (stub.functions == MAX_FUNCTIONS) return OUT_OF_MEMORY;
   int number = stub.functions++;
   strncpy(function_names[number], name, sizeof function_names[number] - 1);
   *kernel = 3000 + number;
@@ -117,6 +118,7 @@ EXPORT int cuLaunchKernel(unsigned long long function, unsigned grid_x, unsigned
   stub.threads[0] = x, stub.threads[1] = y, stub.threads[2] = z;
   stub.shared_bytes = shared_bytes, stub.stream = stream, stub.function = function;
   stub.context = contexts[depth];
+  if (stub.parameter_bytes > PARAMETER_BYTES) return INVALID_VALUE;
   memcpy(stub.parameters, parameters[0], (size_t)stub.parameter_bytes);
   __atomic_fetch_add(&stub.launches, 1, __ATOMIC_SEQ_CST);
   return extra == 0 ? 0 : INVALID_VALUE;
