@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
 from emulator.backend import Emulator
 from torch import Tensor
 
-from wllm_kernels import InvalidArgument, reference
+from wllm_kernels import InvalidArgument, KernelError, reference
 from wllm_kernels.compiler.prefill_shapes import HEAD_DIMS
 from wllm_kernels.device import attention_prefill
-from wllm_kernels.device.kernel import DeviceProperties, Kernel
+from wllm_kernels.device.kernel import DeviceProperties, Kernel, backends
 
 UNTOUCHED = 99.0
 
@@ -91,6 +92,14 @@ def make_step(
     return Step(q, kv, block_table, seq_lens, cu_q, kv_scale)
 
 
+def forget_tokens(step: Step, row: int, end: int) -> None:
+    """What a window has left behind: the first `end` cells of a row are NaN, and whole blocks of them are gone."""
+    block_size = step.kv.shape[3]
+    for cell in range(end):
+        step.kv[step.block_table[row, cell // block_size], :, :, cell % block_size] = torch.nan
+    step.block_table[row, : end // block_size] = -7
+
+
 def assert_close(out: Tensor, expected: Tensor) -> None:
     tolerance = {torch.float16: 2e-3, torch.bfloat16: 1.5e-2}[out.dtype]
     torch.testing.assert_close(out.float(), expected, atol=tolerance, rtol=tolerance)
@@ -103,8 +112,12 @@ def large_tiles(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator
     return emulator
 
 
-def launched() -> set[str]:
-    return {kernel.name for kernel in Kernel.all if kernel.launches and kernel.name.startswith("attention_prefill_m")}
+@pytest.fixture
+def turing(emulator: Emulator, _emulator_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Emulator:
+    gpu = Emulator(_emulator_folder, capability=75)
+    monkeypatch.setattr(gpu, "properties", lambda device: DeviceProperties(75, 4, 64 * 1024))
+    monkeypatch.setitem(backends._by_type, "cpu", gpu)
+    return gpu
 
 
 @pytest.fixture(autouse=True)
@@ -113,8 +126,26 @@ def _no_launches() -> None:
         kernel.launches = 0
 
 
+def launched() -> set[str]:
+    """The tiles, element types and head sizes that ran."""
+    prefix = "attention_prefill_m"
+    return {kernel.name.removeprefix(prefix) for kernel in Kernel.all if kernel.launches and prefix in kernel.name}
+
+
+def test_plan(emulator: Emulator) -> None:
+    counts = torch.tensor([1, 33, 0, 64, 32, 500, 40] * 50)
+    seq_lens = torch.where(torch.arange(350) % 7 == 6, 0, counts + 5).int()
+    cu_q = torch.cat([torch.zeros(1), counts.cumsum(0)]).int()
+    tile_ends = torch.full((2, 350), -1, dtype=torch.int32)
+    made = attention_prefill.plan_tensors(*map(emulator.guard, (seq_lens, cu_q)), 2, emulator.guard(tile_ends))
+    tiles = torch.tensor([[0, 2, 0, 2, 0, 16, 0], [0, 1, 0, 1, 0, 8, 0]])
+    assert torch.equal(made, tiles.repeat(1, 50).cumsum(1).int())
+
+
+@pytest.mark.parametrize("tiles", ["small", "large"])
 @pytest.mark.parametrize("seed", range(8))
-def test_random_steps(emulator: Emulator, seed: int) -> None:
+def test_random_steps(request: pytest.FixtureRequest, tiles: str, seed: int) -> None:
+    emulator = request.getfixturevalue("emulator" if tiles == "small" else "large_tiles")
     choose = random.Random(seed)
     torch.manual_seed(seed)
     emulator.seed = seed
@@ -133,15 +164,118 @@ def test_random_steps(emulator: Emulator, seed: int) -> None:
     assert_close(step.run(causal, window, softcap), step.expected(causal, window, softcap))
 
 
-@pytest.mark.parametrize("head_dim", HEAD_DIMS)
-def test_head_sizes(emulator: Emulator, head_dim: int) -> None:
-    step = make_step(emulator, [90], [40], head_dim=head_dim)
+@pytest.mark.parametrize("group", [1, 3, 7, 16])
+def test_rows_of_more_than_one_tile(emulator: Emulator, group: int) -> None:
+    step = make_step(emulator, [200, 3, 170], [150, 2, 70], group=group)
+    step.q *= 10  # large scores, so that maxima rise and weights are 0 where they should
     assert_close(step.run(), step.expected())
-    assert launched() == {f"attention_prefill_m64_bf16_d{head_dim}"}
+
+
+@pytest.mark.parametrize("window", [1, 20, 64])
+def test_tokens_that_a_window_has_left_behind(emulator: Emulator, window: int) -> None:
+    step = make_step(emulator, [190, 5], [66, 1], block_size=32)
+    expected = step.expected(window=window)
+    forget_tokens(step, 0, 190 - 66 + 1 - window)
+    assert_close(step.run(window=window), expected)
+
+
+def test_scores_that_rise_along_the_row(emulator: Emulator) -> None:
+    step = make_step(emulator, [300], [40], dtype=torch.float16)
+    # One line sees its largest score in the last tile of keys, the others have theirs in the first.
+    step.q[:] = torch.randn_like(step.q) / 8
+    step.q[17, 1] = step.kv[step.block_table[0, 17], 0, 0, 5] * 4
+    assert_close(step.run(scale=1.0), step.expected(scale=1.0))
+
+
+def test_one_line_of_a_warp_rises(emulator: Emulator) -> None:
+    step = make_step(emulator, [200], [66], group=1, dtype=torch.float16)
+    step.q[:] = 0
+    for line in (3, 12):  # lines of either half of a fragment
+        step.q[line] = 1
+    for cell in range(0, 200):
+        step.kv[step.block_table[0, cell // 16], 0, :, cell % 16] = cell / 1000
+    assert_close(step.run(scale=1.0), step.expected(scale=1.0))
+
+
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+@pytest.mark.parametrize("cache", [None, torch.int8])
+def test_head_sizes(emulator: Emulator, head_dim: int, cache: torch.dtype | None) -> None:
+    step = make_step(emulator, [90, 77], [40, 33], head_dim=head_dim, cache=cache)
+    assert_close(step.run(), step.expected())
+    assert launched() == {f"64_bf16_d{head_dim}"}
 
 
 @pytest.mark.parametrize("head_dim", HEAD_DIMS[:-1])
 def test_large_tiles(large_tiles: Emulator, head_dim: int) -> None:
     step = make_step(large_tiles, [150, 40, 200], [70, 2, 90], head_dim=head_dim)
     assert_close(step.run(window=100), step.expected(window=100))
-    assert launched() == {f"attention_prefill_m128_bf16_d{head_dim}"}
+    assert launched() == {f"128_bf16_d{head_dim}"}
+
+
+def test_few_tokens_take_small_tiles(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emulator, "properties", lambda device: DeviceProperties(90, 4, 227 * 1024))
+    step = make_step(emulator, [90], [40])
+    step.run()
+    assert launched() == {"64_bf16_d64"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("cache", [None, torch.int8, torch.float8_e4m3fn])
+def test_dtypes(emulator: Emulator, dtype: torch.dtype, cache: torch.dtype | None) -> None:
+    step = make_step(emulator, [83, 70], [70, 33], dtype=dtype, cache=cache, num_kv_heads=2, block_size=32)
+    assert_close(step.run(), step.expected())
+
+
+@pytest.mark.parametrize("head_dim", [64, 256])
+def test_turing(turing: Emulator, head_dim: int) -> None:
+    step = make_step(turing, [150], [70], dtype=torch.float16, head_dim=head_dim)
+    assert_close(step.run(), step.expected())
+    assert launched() == {"64_f16_d64" if head_dim == 64 else "64_k32_f16_d256"}
+
+
+def test_strides(emulator: Emulator) -> None:
+    step = make_step(emulator, [120, 90], [100, 33], cache=torch.int8, num_kv_heads=2)
+    expected = step.run()
+    step.q = torch.full((133, 3, 4, 64), torch.nan).bfloat16()[:, 1].copy_(step.q)
+    step.kv = step.kv.permute(0, 3, 1, 2, 4).contiguous().permute(0, 2, 3, 1, 4)
+    step.block_table = torch.full((2, 19), -7, dtype=torch.int32)[:, : step.block_table.shape[1]].copy_(
+        step.block_table
+    )
+    assert torch.equal(step.run(), expected)
+
+
+def test_length_beyond_the_table(emulator: Emulator) -> None:
+    step = make_step(emulator, [80], [70])
+    step.kv[:] = torch.randn_like(step.kv)
+    step.block_table[0, -1] = 0
+    expected = step.run()
+    step.seq_lens[0] = 96
+    whole = step.run()
+    step.seq_lens[0] = 10**6
+    assert torch.equal(step.run(), whole) and not torch.equal(whole, expected)
+
+
+def test_no_long_rows(emulator: Emulator) -> None:
+    step = make_step(emulator, [20, 80], [20, 32])
+    assert bool((step.run() == UNTOUCHED).all())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"q": torch.zeros(70, 2, 68, dtype=torch.bfloat16)[..., :64]}, "multiple of 16 bytes"),
+        ({"kv": torch.zeros(9, 2, 1, 16, 64, dtype=torch.float8_e4m3fn)}, "FP8 needs 8.9"),
+    ],
+)
+def test_refusals(emulator: Emulator, monkeypatch: pytest.MonkeyPatch, change: dict[str, Tensor], message: str) -> None:
+    monkeypatch.setattr(emulator, "properties", lambda device: DeviceProperties(86, 4, 99 * 1024))
+    step = make_step(emulator, [80], [70])
+    for name, tensor in change.items():
+        setattr(step, name, tensor)
+    with pytest.raises(KernelError, match=message):
+        step.run()
+
+
+def test_refusal_of_a_scale(emulator: Emulator) -> None:
+    with pytest.raises(InvalidArgument, match=r"scale is 0\.0"):
+        make_step(emulator, [80], [70]).run(scale=0.0)

@@ -24,6 +24,7 @@ class PrefillShape:
     targets: tuple[int, ...]
     keys: int = 64
     warps: int = 4
+    blocks: int = 2  # on one multiprocessor, if its shared memory allows
 
     @property
     def lines(self) -> int:
@@ -55,6 +56,7 @@ class PrefillShape:
             "WARPS": self.warps,
             "KEYS": self.keys,
             "SLOTS": self.slots,
+            "BLOCKS": self.blocks,
             "NAME": self.name,
         }
         return tuple((f"PREFILL_{name}", str(value)) for name, value in values.items())

@@ -308,6 +308,6 @@ DEVICE void attend(const PrefillParameters& p) {
 // The build gives the element type, the head dim and the shape of the tiles, and names the kernel (families.py).
 using Shape = PrefillShape<PREFILL_ELEMENT, PREFILL_HEAD_DIM, PREFILL_FRAGMENTS, PREFILL_WARPS, PREFILL_KEYS, PREFILL_SLOTS>;
 
-KERNEL(PREFILL_NAME, PrefillParameters, Shape::THREADS, 2) {
+KERNEL(PREFILL_NAME, PrefillParameters, Shape::THREADS, PREFILL_BLOCKS) {
   attend<Shape>(params);
 }

@@ -14,8 +14,8 @@ from torch import Tensor
 from wllm_kernels.compiler.families import runs_on
 from wllm_kernels.compiler.prefill_shapes import PREFILL_SHAPES, PrefillShape
 from wllm_kernels.device.arguments import is_aligned
-from wllm_kernels.device.kernel import Kernel, backends
-from wllm_kernels.errors import InvalidArgument
+from wllm_kernels.device.kernel import DeviceProperties, Kernel, backends
+from wllm_kernels.errors import InvalidArgument, UnsupportedByGpu
 
 _SHORT_ROW_LINES = 64  # of attention.cuh: rows of more lines are served here
 _SMALL_LINES, _LARGE_LINES = 64, 128  # of attention_prefill_plan.cu
@@ -77,7 +77,12 @@ def launch(
         return
     if scale <= 0.0:
         raise InvalidArgument(f"scale is {scale}; device code takes a positive one")
-    shape, kernel = _choose(q, num_tokens * group, num_kv_heads, rows)
+    properties = backends[q.device].properties(q.device)
+    if kv.dtype == torch.float8_e4m3fn and properties.capability < 89:
+        raise UnsupportedByGpu(
+            f"kv is {kv.dtype} and the GPU has compute capability {properties.capability / 10}; FP8 needs 8.9: use int8"
+        )
+    shape, kernel = _choose(q, num_tokens * group, num_kv_heads, rows, properties)
     q_strides, out_strides, kv_strides = _byte_strides(q, 2), _byte_strides(out, 2), _byte_strides(kv, 4)
     scale_strides = (0, 0, 0) if kv_scale is None else _byte_strides(kv_scale, 3)
     kv_scale_pointer = 0 if kv_scale is None else kv_scale.data_ptr()
@@ -103,8 +108,9 @@ def launch(
     )  # fmt: skip
 
 
-def _choose(q: Tensor, lines: int, num_kv_heads: int, rows: int) -> tuple[PrefillShape, Kernel]:
-    properties = backends[q.device].properties(q.device)
+def _choose(
+    q: Tensor, lines: int, num_kv_heads: int, rows: int, properties: DeviceProperties
+) -> tuple[PrefillShape, Kernel]:
     candidates = _KERNELS[q.dtype, q.shape[2]]
     for shape, kernel in candidates:
         if not runs_on(shape.targets, properties.capability):
@@ -116,7 +122,10 @@ def _choose(q: Tensor, lines: int, num_kv_heads: int, rows: int) -> tuple[Prefil
             continue
         if shape.shared_bytes <= properties.max_shared_bytes:
             return shape, kernel
-    raise InvalidArgument(f"head_dim is {q.shape[2]}; this GPU has too little shared memory for it")
+    raise UnsupportedByGpu(
+        f"head_dim is {q.shape[2]} and the GPU has {properties.max_shared_bytes} bytes of shared memory for a block, too "
+        "few; use a model with smaller heads"
+    )
 
 
 def _max_tiles(lines: int, rows: int, tile_lines: int) -> int:
