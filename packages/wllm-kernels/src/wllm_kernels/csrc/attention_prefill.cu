@@ -1,14 +1,15 @@
 // Attention of the long rows of a step (prompts and chunks of prompts) over the paged KV cache, on tensor cores.
 //
 // One block computes one tile of queries for one KV head. The grid is the most tiles that the tokens of the step can
-// have, times KV heads; which tiles there are, attention_prefill_plan.cu has found from the lengths. Each warp owns 16 or 32 lines of the tile: their scores, their softmax and their
-// outputs never leave its registers, so the weights of one product are the operand of the next. Warps share only the
-// ring of keys and values.
+// have, times KV heads; which tiles there are, attention_prefill_plan.cu has found from the lengths. Each warp owns 16
+// or 32 lines of the tile: their scores, their softmax and their outputs never leave its registers, so the weights of
+// one product are the operand of the next. Warps share only the ring of keys and values.
 //
 // The method is that of Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Work Partitioning" (2023),
-// with the softmax of Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); reading keys through a
-// block table follows Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention"
-// (2023), and lines of several heads in one tile Ye et al., "FlashInfer" (2025).
+// with the softmax of Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018). Keys are read through
+// a block table as in Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention"
+// (2023); lines of several heads share a tile as in Ye et al., "FlashInfer: Efficient and Customizable Attention Engine
+// for LLM Inference Serving" (2025).
 
 // What a warp keeps of its lines between two tiles of keys. Each thread has, of every fragment of 16 lines, line
 // lane / 4 (half 0) and line lane / 4 + 8 (half 1).
@@ -306,7 +307,8 @@ DEVICE void attend(const PrefillParameters& p) {
 }
 
 // The build gives the element type, the head dim and the shape of the tiles, and names the kernel (families.py).
-using Shape = PrefillShape<PREFILL_ELEMENT, PREFILL_HEAD_DIM, PREFILL_FRAGMENTS, PREFILL_WARPS, PREFILL_KEYS, PREFILL_SLOTS>;
+using Shape = PrefillShape<PREFILL_ELEMENT, PREFILL_HEAD_DIM, PREFILL_FRAGMENTS, PREFILL_WARPS, PREFILL_KEYS,
+                           PREFILL_SLOTS>;
 
 KERNEL(PREFILL_NAME, PrefillParameters, Shape::THREADS, PREFILL_BLOCKS) {
   attend<Shape>(params);

@@ -5,7 +5,8 @@
 // is head l % group of its token l / group, so that any group fills the tile and the heads that share keys share loads.
 //
 // Keys and values pass through a ring of SLOTS buffers of KEYS lines each: keys of tile 0, values of tile 0, keys of
-// tile 1, and so on. Each warp copies the WARP_KEYS consecutive tokens of its slice, which lie in one block of the cache.
+// tile 1, and so on. Each warp copies the WARP_KEYS consecutive tokens of its slice, which lie in one block of the
+// cache.
 struct PrefillParameters {
   const void* q;           // [tokens, num_heads, head_dim]
   const void* kv;          // [num_blocks, 2, num_kv_heads, block_size, head_dim]
@@ -187,8 +188,8 @@ DEVICE void copy_raw_lines(u32 target, const u8* source, i64 cell_bytes, const u
 constexpr int KEYS_PLANE = 0;
 constexpr int VALUES_PLANE = 1;
 
-// Copies the warp's slice from `token` on, which lies in `block`. With its values, `block` becomes that of the next tile:
-// the block table is read half a tile ahead of its use.
+// Copies the warp's slice from `token` on, which lies in `block`. With its values, `block` becomes that of the next
+// tile: the block table is read half a tile ahead of its use.
 template <class Shape, int PLANE>
 DEVICE void copy_slice(const PrefillParameters& p, const QueryTile& t, int& block, int kv_head, int token, u32 target) {
   const int cell = token - block_index(p, token) * p.block_size;

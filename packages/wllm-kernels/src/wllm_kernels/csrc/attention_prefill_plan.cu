@@ -1,5 +1,6 @@
-// The tiles of prefill attention, made once a step from lengths in device memory: how many tiles of queries the long rows
-// of the batch have, added up row by row. Block b does so for tiles of 64 << b lines; the launch takes one of the two.
+// The tiles of prefill attention, made once a step from lengths in device memory: how many tiles of queries the long
+// rows of the batch have, added up row by row. Block b does so for tiles of 64 << b lines; the launch takes one of the
+// two.
 struct PrefillPlanParameters {
   const int* seq_lens;  // [rows]
   const int* cu_q;      // [rows + 1]
