@@ -10,10 +10,10 @@
 
 // ---- copies ---------------------------------------------------------------------------------------------------------
 
-// Block and cell of this warp's slices of 32 units, a unit for each lane.
+// The places of this warp's slices of units `first` to `end` - 1, one in each lane.
 struct SlicePlaces {
-  int block;
-  int cell;
+  SlicePlace place;
+  int first, end;
 };
 
 template <class Shape>
@@ -22,21 +22,30 @@ DEVICE int first_cell_of_slice(const Part& part, int unit) {
 }
 
 template <class Shape>
+DEVICE SlicePlaces planned_places(const DecodeParameters& p, int first_unit) {
+  const SlicePlace* const places = plan_at(p.plan, gridDim.x, Shape::WARPS).places;
+  const int warp = blockIdx.x * Shape::WARPS + threadIdx.x / WARP;
+  return {places[warp * PLANNED_UNITS + threadIdx.x % PLANNED_UNITS], first_unit, first_unit + PLANNED_UNITS};
+}
+
+template <class Shape>
 DEVICE SlicePlaces look_up_places(const DecodeParameters& p, const Part& part, int first_unit) {
   const int unit = first_unit + threadIdx.x % WARP, cell = first_cell_of_slice<Shape>(part, unit);
-  if (unit >= part.end_unit || cell >= part.cells.end) return {0, 0};
-  const int block = (u32)cell / (u32)p.block_size;
-  return {p.block_table[part.row_index * p.table_row + block], cell - block * p.block_size};
+  SlicePlaces places = {{0, 0}, first_unit, first_unit + WARP};
+  if (unit < part.end_unit && cell < part.cells.end) {
+    const int block = (u32)cell / (u32)p.block_size;
+    places.place = {p.block_table[part.row_index * p.table_row + block], cell - block * p.block_size};
+  }
+  return places;
 }
 
 // Copies the warp's slice of `unit`, if there is such a unit, and closes a group of copies in any case.
 template <class Shape>
 DEVICE void copy_unit(const DecodeParameters& p, const Part& part, SlicePlaces& places, int unit, u32 stage) {
   if (unit < part.end_unit) {
-    const u32 number = unit - part.first_unit;
-    if (number % WARP == 0) places = look_up_places<Shape>(p, part, unit);
-    const i64 block = __shfl_sync(WHOLE_WARP, places.block, number % WARP);
-    const int cell = __shfl_sync(WHOLE_WARP, places.cell, number % WARP);
+    if (unit >= places.end) places = look_up_places<Shape>(p, part, unit);
+    const i64 block = __shfl_sync(WHOLE_WARP, places.place.block, unit - places.first);
+    const int cell = __shfl_sync(WHOLE_WARP, places.place.cell, unit - places.first);
     SliceSource source;
     source.keys = (const u8*)p.kv + block * p.block_bytes + part.kv_head * p.head_bytes + cell * p.cell_bytes;
     source.values = source.keys + p.plane_bytes;
@@ -258,10 +267,9 @@ DEVICE void attend_slice(const DecodeParameters& p, const QueryFragments<Shape>&
 
 // Attends the units of a part; leaves the result of each warp in shared memory.
 template <class Shape>
-DEVICE void attend_part(const DecodeParameters& p, const Part& part, u8* shared) {
+DEVICE void attend_part(const DecodeParameters& p, const Part& part, SlicePlaces places, u8* shared) {
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   u8* const stages = shared + warp * Shape::STAGES * Shape::STAGE_BYTES;
-  SlicePlaces places;
   for (int i = 0; i < Shape::STAGES; i++) {
     copy_unit<Shape>(p, part, places, part.first_unit + i, shared_address(stages + i * Shape::STAGE_BYTES));
   }
@@ -316,25 +324,25 @@ DEVICE void clear_tokens(const DecodeParameters& p, int first_token) {
 template <class Shape>
 DEVICE void decode(const DecodeParameters& p) {
   SHARED_MEMORY(shared);
-  const int tokens_of_rows = p.cu_q[p.rows];
-  const WorkStart start = plan_at(p.plan, gridDim.x).starts[blockIdx.x];
-  const i64 begin = (i64)blockIdx.x * start.chunk;
-  const int end = (int)smaller(begin + start.chunk, (i64)start.total);
-  const int capacity = p.max_blocks * p.block_size;
+  const WorkStart start = plan_at(p.plan, gridDim.x, Shape::WARPS).starts[blockIdx.x];
+  const int tokens_of_rows = p.cu_q[p.rows], capacity = p.max_blocks * p.block_size;
+  int unit = start.total ? blockIdx.x * start.chunk : 0;
+  const int end = smaller(unit + start.chunk, start.total);
   int row_index = start.row_index, member = start.member, segment_start = start.segment_start;
   Row row = start.row;
-  for (int unit = (int)smaller(begin, (i64)end); unit < end;) {
-    const int tiles = count_tiles(row, p.group);
-    const int tile = member % tiles;
+  SlicePlaces places = planned_places<Shape>(p, unit - segment_start);
+  while (unit < end) {
+    const int tiles = count_tiles(row, p.group), tile = member % tiles;
     const Cells cells = visible_cells(row, tile, p.group, p.causal, p.window);
     const int units = count_units(cells, Shape::UNIT_CELLS);
     const int first = unit - segment_start, last = smaller(end - segment_start, units);
     const Part part = {row_index, row, member / tiles, tile, cells, units, first, last};
-    attend_part<Shape>(p, part, shared);
-    finish_part<Shape>(p, part, start, segment_start, shared);
+    attend_part<Shape>(p, part, places, shared);
+    finish_part<Shape>(p, part, start.chunk, segment_start, shared);
     __syncthreads();  // the results of the warps are read
     unit = segment_start + last;
     segment_start += units;
+    places.end = 0;
     if (++member == tiles * p.num_kv_heads && unit < end) {  // the next row that decode serves
       do {
         row = read_row(p.seq_lens, p.cu_q, ++row_index, capacity);

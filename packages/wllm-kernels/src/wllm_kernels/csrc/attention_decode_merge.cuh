@@ -115,10 +115,9 @@ DEVICE bool arrives_last(int* counter, int expected) {
 // Writes the result of a part, out of the shared memory of the warps: to `out` if it is the whole segment, else into
 // the tree of partial results, as far as this block is the last to arrive at a node.
 template <class Shape>
-DEVICE void finish_part(const DecodeParameters& p, const Part& part, const WorkStart& start, int segment_start,
-                        const u8* shared) {
-  const int first_block = segment_start / start.chunk;
-  const int count = (segment_start + part.segment_units - 1) / start.chunk - first_block + 1;
+DEVICE void finish_part(const DecodeParameters& p, const Part& part, int chunk, int segment_start, const u8* shared) {
+  const int first_block = segment_start / chunk;
+  const int count = (segment_start + part.segment_units - 1) / chunk - first_block + 1;
   int index = blockIdx.x - first_block;
   // A block has places for two parts that are not all of their segment: one that began earlier, and its last.
   const auto place = [&](int i) { return 2 * (first_block + i) + (i == 0 ? 1 : 0); };
@@ -127,7 +126,7 @@ DEVICE void finish_part(const DecodeParameters& p, const Part& part, const WorkS
   merge<Shape, Shape::WARPS>(p, part, Shape::WARPS, result_of_warp, 0, count > 1 ? partial(index) : nullptr, 0);
   if (count == 1) return;
 
-  int* arrivals = plan_at(p.plan, gridDim.x).arrivals;
+  int* arrivals = plan_at(p.plan, gridDim.x, Shape::WARPS).arrivals;
   for (int level = 0, distance = 1;; level++, arrivals += 2 * gridDim.x) {
     const int width = distance * MERGE_FAN, leader = index / width * width;
     const int members = smaller(divide_up(count - leader, distance), MERGE_FAN);

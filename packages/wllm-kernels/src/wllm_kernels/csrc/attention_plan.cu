@@ -1,13 +1,14 @@
 // The plan of decode attention: cuts the work of a step, whose lengths only the device knows. One block, once a step.
 struct PlanParameters {
-  const int* seq_lens;  // [rows]
-  const int* cu_q;      // [rows + 1]
+  const int* block_table;  // [rows, max_blocks]
+  const int* seq_lens;     // [rows]
+  const int* cu_q;         // [rows + 1]
   int* plan;
-  int rows, num_kv_heads, group, capacity, causal, window;
-  int blocks;      // of the decode grid
-  int unit_cells;  // cells of a unit
-  int min_chunk;   // units: a block with less to do is not worth its part of the merge
-  int unused;
+  i64 table_row;  // stride in elements
+  int rows, num_kv_heads, group, max_blocks, block_size, causal, window;
+  int blocks;     // of the decode grid
+  int warps;      // of a block, each with a slice of a unit
+  int min_chunk;  // units: a block with less to do is not worth its part of the merge
 };
 
 constexpr int PLAN_THREADS = 1024;
@@ -19,11 +20,11 @@ DEVICE int sum_of_warp(int value) {
 }
 
 DEVICE Row read_row(const PlanParameters& p, int index) {
-  return read_row(p.seq_lens, p.cu_q, index, p.capacity);
+  return read_row(p.seq_lens, p.cu_q, index, p.max_blocks * p.block_size);
 }
 
 DEVICE int units_of_tile(const PlanParameters& p, const Row& row, int tile) {
-  return count_units(visible_cells(row, tile, p.group, p.causal, p.window), p.unit_cells);
+  return count_units(visible_cells(row, tile, p.group, p.causal, p.window), p.warps * SLICE_CELLS);
 }
 
 DEVICE int units_of_head(const PlanParameters& p, const Row& row) {
@@ -88,15 +89,29 @@ DEVICE WorkStart find_start(const PlanParameters& p, const int* units_before, in
   return {index, head * count_tiles(row, p.group) + tile, start, row, chunk, total};
 }
 
+DEVICE SlicePlace find_place(const PlanParameters& p, const WorkStart& start, int block, int warp, int number) {
+  const int unit = block * start.chunk + number - start.segment_start;
+  const Cells cells = visible_cells(start.row, start.member % count_tiles(start.row, p.group), p.group, p.causal, p.window);
+  const int cell = cells.first + (unit * p.warps + warp) * SLICE_CELLS;
+  if (number >= start.chunk || cell >= cells.end) return {0, 0};
+  return {p.block_table[start.row_index * p.table_row + cell / p.block_size], cell % p.block_size};
+}
+
 KERNEL(attention_plan, PlanParameters, PLAN_THREADS, 1) {
   SHARED_MEMORY(shared);
-  const Plan plan = plan_at(params.plan, params.blocks);
+  const Plan plan = plan_at(params.plan, params.blocks, params.warps);
+  for (int i = threadIdx.x; i < MERGE_LEVELS * 2 * params.blocks; i += PLAN_THREADS) plan.arrivals[i] = 0;
   const int total = add_up_rows(params, plan.units_before, (int*)shared);
   const int chunk = larger(divide_up(total, params.blocks), params.min_chunk);
-  for (int i = threadIdx.x; i < MERGE_LEVELS * 2 * params.blocks; i += PLAN_THREADS) plan.arrivals[i] = 0;
+  const int busy_blocks = divide_up(total, chunk);
   for (int block = threadIdx.x; block < params.blocks; block += PLAN_THREADS) {
-    const i64 unit = (i64)block * chunk;
-    plan.starts[block] = unit < total ? find_start(params, plan.units_before, (int)unit, chunk, total)
-                                      : WorkStart{0, 0, 0, {0, 0, 0}, chunk, total};
+    plan.starts[block] = block < busy_blocks ? find_start(params, plan.units_before, block * chunk, chunk, total)
+                                             : WorkStart{0, 0, 0, {0, 0, 0}, chunk, 0};
+  }
+  __syncthreads();
+  const int places = params.warps * PLANNED_UNITS;
+  for (int i = threadIdx.x; i < busy_blocks * places; i += PLAN_THREADS) {
+    const int block = i / places, warp = i / PLANNED_UNITS % params.warps;
+    plan.places[i] = find_place(params, plan.starts[block], block, warp, i % PLANNED_UNITS);
   }
 }

@@ -31,17 +31,27 @@ struct alignas(16) WorkStart {
   int total;  // units of the step
 };
 
-// The plan of a step: records, then counters of arrived parts (two a block for each level of merging), then the units in front of
-// each row.
-struct Plan {
-  WorkStart* starts;  // [blocks]
-  int* arrivals;      // [MERGE_LEVELS, 2 * blocks], zero between launches
-  int* units_before;  // [rows + 1]
+// Where the slice of a unit lies in the cache.
+struct SlicePlace {
+  int block;
+  int cell;
 };
 
-DEVICE Plan plan_at(int* plan, int blocks) {
-  int* arrivals = plan + blocks * (int)(sizeof(WorkStart) / sizeof(int));
-  return {(WorkStart*)plan, arrivals, arrivals + MERGE_LEVELS * 2 * blocks};
+// A block finds the places of its first units in its plan: looking them up in the block table would cost it one more
+// access after another before its first copy.
+constexpr int PLANNED_UNITS = 4;
+
+struct Plan {
+  WorkStart* starts;   // [blocks]
+  SlicePlace* places;  // [blocks, warps of a block, PLANNED_UNITS]
+  int* arrivals;       // [MERGE_LEVELS, 2 * blocks] parts that came to a node of the merge; zero between launches
+  int* units_before;   // [rows + 1], in front of each row
+};
+
+DEVICE Plan plan_at(int* plan, int blocks, int warps) {
+  SlicePlace* const places = (SlicePlace*)((WorkStart*)plan + blocks);
+  int* const arrivals = (int*)(places + blocks * warps * PLANNED_UNITS);
+  return {(WorkStart*)plan, places, arrivals, arrivals + MERGE_LEVELS * 2 * blocks};
 }
 
 // `capacity` is what a row of the block table can hold: a longer length would lead behind the table.

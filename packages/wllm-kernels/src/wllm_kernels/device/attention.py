@@ -36,7 +36,7 @@ def attention_plan(
     has_long_rows = max_queries is None or max_queries * group > attention_decode.MAX_SHORT_LINES
     sizes = (blocks, rows, *kv.shape[2:])
     if out is None:
-        elements = attention_decode.plan_elements(blocks, rows)
+        elements = attention_decode.plan_elements(kv, blocks, rows)
         decode_plan, tiles = torch.empty(elements, dtype=torch.int32, device=kv.device), None
     elif (out.causal, out.window, out.num_heads, out.sizes) != (causal, window, num_heads, sizes) or (
         len(out.tensors) != 1 + has_long_rows

@@ -19,8 +19,9 @@ MAX_SHORT_LINES = 64  # SHORT_ROW_LINES of attention.cuh
 _TILE_LINES = _SLICE_CELLS = 16
 _WARP = 32
 _PLAN_THREADS = 1024
-# Of attention_work.cuh: the ints of a WorkStart, arrivals of a block, floats behind a line of partial results.
-_START_INTS, _ARRIVALS, _STATISTICS = 8, 6, 8
+# Of attention_work.cuh: ints of a WorkStart and of a warp's places, arrivals of a block, floats behind a line of partial
+# results.
+_START_INTS, _PLACE_INTS, _ARRIVALS, _STATISTICS = 8, 8, 6, 8
 # Shared memory that the driver takes for each block.
 _RESERVED_BYTES = 1024
 # A block with less to do is not worth its part of the merge.
@@ -65,7 +66,7 @@ def _build() -> tuple[dict[tuple[int, torch.dtype], _Shape], dict[tuple[int, tor
 
 # By head_dim and dtype of the cache; by head_dim and dtypes of queries and cache.
 _SHAPES, _KERNELS = _build()
-_PLAN_KERNEL = Kernel("attention_plan", "attention_plan", "3Q10i", _PLAN_THREADS, 4 * _WARP)
+_PLAN_KERNEL = Kernel("attention_plan", "attention_plan", "4Qq10i", _PLAN_THREADS, 4 * _WARP)
 
 
 def has_kernel(q: Tensor, kv: Tensor) -> bool:
@@ -86,9 +87,10 @@ def num_blocks(kv: Tensor) -> int:
     return gpu.num_multiprocessors * max(1, min(shape.blocks, by_shared_memory))
 
 
-def plan_elements(blocks: int, rows: int) -> int:
+def plan_elements(kv: Tensor, blocks: int, rows: int) -> int:
     """Size of the int32 tensor that plans so many rows for so many blocks."""
-    elements = blocks * (_START_INTS + _ARRIVALS) + rows + 1
+    warps = _SHAPES[kv.shape[4], kv.dtype].warps
+    elements = blocks * (_START_INTS + warps * _PLACE_INTS + _ARRIVALS) + rows + 1
     return -(-elements // _START_INTS) * _START_INTS  # WorkStart is aligned
 
 
@@ -112,9 +114,9 @@ def launch_plan(
     num_kv_heads, block_size, head_dim = kv.shape[2:]
     rows, max_blocks = block_table.shape
     _PLAN_KERNEL.launch(
-        kv.device, (1, 1, 1), seq_lens.data_ptr(), cu_q.data_ptr(), plan.data_ptr(), rows, num_kv_heads,
-        num_heads // num_kv_heads, max_blocks * block_size, causal, window, blocks,
-        _SHAPES[head_dim, kv.dtype].warps * _SLICE_CELLS, _MIN_UNITS, 0,
+        kv.device, (1, 1, 1), block_table.data_ptr(), seq_lens.data_ptr(), cu_q.data_ptr(), plan.data_ptr(),
+        block_table.stride(0), rows, num_kv_heads, num_heads // num_kv_heads, max_blocks, block_size, causal, window,
+        blocks, _SHAPES[head_dim, kv.dtype].warps, _MIN_UNITS,
     )  # fmt: skip
 
 
