@@ -107,13 +107,13 @@ DEVICE u64 warp_largest(u64 value) {
   return value;
 }
 
-// Shared memory that the functions below use and that is free again after the next barrier.
+// Shared memory of the functions below, which is free again after the next barrier.
 struct Scratch {
   u64 warps[LOGITS_WARPS];
   u64 before;
   u64 amount;
   int interval;
-  u32 is_last;
+  u32 arrived;
 };
 
 // The largest value of the block, in every thread.
@@ -148,10 +148,10 @@ DEVICE u64 largest_of_slices(const u64* slices, int num_slices) {
 DEVICE bool arrives_last(u32* arrived, int num_blocks, Scratch& scratch) {
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) scratch.is_last = atomicAdd(arrived, 1u) == (u32)num_blocks - 1;
+  if (threadIdx.x == 0) scratch.arrived = atomicAdd(arrived, 1u);
   __syncthreads();
   __threadfence();
-  return scratch.is_last;
+  return scratch.arrived == (u32)num_blocks - 1;
 }
 
 // Appends `entry` of those lanes that want it to a list of `taken` entries; whole warps call it.

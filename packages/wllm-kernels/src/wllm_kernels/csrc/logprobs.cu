@@ -221,7 +221,6 @@ DEVICE void write_whole_row(const LogprobParameters& p, const LogitRow& row, Log
     });
     __syncthreads();
     write_ranked(p, memory, wanted, wanted, written, log_sum);
-    __syncthreads();
     first = last + 1;
   }
 }

@@ -55,7 +55,6 @@ DEVICE void weigh_slice(const SampleRow& r, const SampleTally& tally, SampleStat
 DEVICE void find_last_interval(const SampleRow& r, SampleMemory& memory, SampleState& state) {
   const SampleTally tally = tally_of(memory);
   u64 count = 0, mass = 0;
-  __syncthreads();
   for (int i = threadIdx.x; i < INTERVALS; i += LOGITS_THREADS) {
     memory.counts[i] = load_volatile(&state.counts[i]);
     const u64 sum = load_volatile(&state.masses[i]);
@@ -76,7 +75,6 @@ DEVICE void find_last_interval(const SampleRow& r, SampleMemory& memory, SampleS
   }
   count = 0;
   for (int i = threadIdx.x; i <= last; i += LOGITS_THREADS) count += memory.counts[i];
-  __syncthreads();
   const u64 num_candidates = block_total(count, memory.scratch);
   if (threadIdx.x == 0) {
     state.total_count = (u32)total_count;
@@ -92,23 +90,22 @@ DEVICE void choose(const SampleParameters& p, const SampleRow& r, const Tokens& 
                    SampleMemory& memory) {
   const SampleTally tally = tally_of(memory);
   u32 limit = r.limit;
-  u64 mass = state.total_mass;
-  if (r.top_k > 0 && r.top_k <= state.total_count) {
+  const bool has_last_token = r.top_k > 0 && r.top_k <= state.total_count;
+  if (has_last_token) {
     limit = smaller(limit, select(tokens, tally.counts, DISTANCE_BITS, limit, (u64)r.top_k, memory.scratch));
-    mass = 0;
-    tokens.visit([&](u32 key, int) {
-      if (key <= limit) mass += mass_of(key);
-    });
-    __syncthreads();
-    mass = block_total(mass, memory.scratch);
   }
   if (r.top_p < 1.f) {
+    u64 mass = state.total_mass;
+    if (has_last_token) {
+      mass = 0;
+      tokens.visit([&](u32 key, int) { mass += key <= limit ? mass_of(key) : 0; });
+      mass = block_total(mass, memory.scratch);
+    }
     const u64 wanted = wanted_mass(mass, r.top_p);
     limit = smaller(limit, select(tokens, tally.masses, DISTANCE_BITS, limit, wanted, memory.scratch));
   }
   Race race{r.noise, limit};
   tokens.visit([&](u32 key, int id) { race.enter(key, id); });
-  __syncthreads();
   const u64 winner = block_largest(race.best, memory.scratch);
   if (threadIdx.x == 0) p.out[r.row] = id_of(winner);
 }
@@ -150,10 +147,9 @@ KERNEL(sample_select, SampleParameters, LOGITS_THREADS, 2) {
   gather_slice(r, state, candidates);
   if (!arrives_last(&state.gathered, params.num_slices, memory.scratch)) return;
   const int count = (int)state.num_candidates;
-  if (count <= STAGED) {
+  if (count <= STAGED) {  // every thread will read what it wrote
     for (int i = threadIdx.x; i < count; i += LOGITS_THREADS) select_memory.staged[i] = load_volatile(&candidates[i]);
     candidates = select_memory.staged;
-    __syncthreads();
   }
   choose(params, r, Candidates{candidates, count}, state, memory);
 }

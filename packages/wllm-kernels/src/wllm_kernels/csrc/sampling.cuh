@@ -103,20 +103,21 @@ DEVICE SampleRow read_row(const SampleParameters& p) {
   r.row = p.first_row + blockIdx.y;
   r.begin = blockIdx.x * p.slice_size;
   r.end = smaller(r.begin + p.slice_size, p.vocab_size);
+  // All loads first: one latency instead of several.
+  r.temperature = p.temperature ? p.temperature[r.row] : 0.f;
+  if (p.temperature) {
+    const float min_p = p.min_p ? p.min_p[r.row] : 0.f;
+    r.top_p = p.top_p ? p.top_p[r.row] : 1.f;
+    r.top_k = p.top_k ? p.top_k[r.row] : 0;
+    if (r.top_k < 0 || r.top_k >= p.vocab_size) r.top_k = 0;
+    r.noise = noise_key(p.seeds[r.row], p.positions[r.row]);
+    r.limit = min_p > 0.f ? __float_as_uint(fmaxf(-logf(min_p), 0.f)) : LAST_FINITE;
+  }
   const u64 best = largest_of_slices(p.largest + (i64)blockIdx.y * p.num_slices, p.num_slices);
   r.greedy = id_of(best);
   r.largest = score_of(best);
   r.is_failed = !(fabsf(r.largest) < infinity());
-  r.temperature = p.temperature ? p.temperature[r.row] : 0.f;
   r.is_random = !r.is_failed && r.temperature >= GREEDY_BELOW;
-  if (!r.is_random) return r;
-
-  r.top_k = p.top_k ? p.top_k[r.row] : 0;
-  if (r.top_k < 0 || r.top_k >= p.vocab_size) r.top_k = 0;
-  r.top_p = p.top_p ? p.top_p[r.row] : 1.f;
-  r.limit = LAST_FINITE;
-  if (p.min_p && p.min_p[r.row] > 0.f) r.limit = __float_as_uint(fmaxf(-logf(p.min_p[r.row]), 0.f));
-  r.noise = noise_key(p.seeds[r.row], p.positions[r.row]);
   return r;
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import torch
 from torch import Tensor
 
@@ -28,15 +30,15 @@ def element_type(logits: Tensor) -> int:
 
 def addresses(**tensors: Tensor | None) -> list[int]:
     """The address of each tensor, 0 for None; raises `InvalidArgument` for one that is not contiguous."""
+    found = []
     for name, tensor in tensors.items():
-        if tensor is not None and not tensor.is_contiguous():
+        if tensor is None:
+            found.append(0)
+        elif tensor.is_contiguous():
+            found.append(tensor.data_ptr())
+        else:
             raise InvalidArgument(f"{name} has strides {tensor.stride()}; pass a contiguous tensor")
-    return [0 if tensor is None else tensor.data_ptr() for tensor in tensors.values()]
-
-
-def total_bytes(sizes: list[int]) -> int:
-    """Of a workspace with parts of these sizes in bytes, a multiple of 16."""
-    return -(-sum(sizes) // 16) * 16
+    return found
 
 
 def workspace_address(workspace: Tensor | None, num_bytes: int, device: torch.device) -> tuple[Tensor, int]:
@@ -52,10 +54,7 @@ def workspace_address(workspace: Tensor | None, num_bytes: int, device: torch.de
     return workspace, address
 
 
-def part_addresses(start: int, sizes: list[int]) -> list[int]:
-    """Where parts of these sizes in bytes, all multiples of 8, lie one after the other."""
-    parts = []
-    for size in sizes:
-        parts.append(start)
-        start += size
-    return parts
+def part_offsets(*sizes: int) -> tuple[int, ...]:
+    """Where parts of these sizes in bytes, all multiples of 8, lie one after the other, and the bytes of the whole."""
+    *offsets, total = accumulate(sizes, initial=0)
+    return *offsets, -(-total // 16) * 16

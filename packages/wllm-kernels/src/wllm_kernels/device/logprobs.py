@@ -7,7 +7,7 @@ from torch import Tensor
 from wllm_kernels.device import logits as rows_of_logits
 from wllm_kernels.device.arguments import row_stride
 from wllm_kernels.device.kernel import Kernel
-from wllm_kernels.device.logits import ROWS_PER_LAUNCH, THREADS, addresses, element_type, part_addresses, total_bytes
+from wllm_kernels.device.logits import ROWS_PER_LAUNCH, THREADS, addresses, element_type, part_offsets
 
 # Of one row: RankState and RANKED of logprobs.cu; of one slice: SliceSummary.
 STATE_BYTES = 8216
@@ -22,7 +22,7 @@ _REDUCE, _RANK, _TOP = (
 
 def workspace_bytes(rows: int, vocab_size: int) -> int:
     """The size of a workspace."""
-    return total_bytes(_part_sizes(min(rows, ROWS_PER_LAUNCH), vocab_size))
+    return _part_offsets(min(rows, ROWS_PER_LAUNCH), vocab_size)[-1]
 
 
 def logprobs(
@@ -39,16 +39,15 @@ def logprobs(
     if not rows:
         return
     device = logits.device
-    sizes = _part_sizes(min(rows, ROWS_PER_LAUNCH), vocab_size)
-    workspace, start = rows_of_logits.workspace_address(workspace, total_bytes(sizes), device)
-    candidates_at, states_at, summaries_at = part_addresses(start, sizes)
+    candidates, states, summaries, num_bytes = _part_offsets(min(rows, ROWS_PER_LAUNCH), vocab_size)
+    workspace, start = rows_of_logits.workspace_address(workspace, num_bytes, device)
     top_n = top_ids.shape[1]
     slice_size = _slice_size()
     num_slices = -(-vocab_size // slice_size)
     pointers = (
         logits.data_ptr(),
         *addresses(token_ids=token_ids, logprob=logprob, rank=rank, top_ids=top_ids, top_logprobs=top_logprobs),
-        summaries_at, states_at, candidates_at,
+        start + summaries, start + states, start + candidates,
         row_stride("logits", logits), element_type(logits),
     )  # fmt: skip
     for first_row in range(0, rows, ROWS_PER_LAUNCH):
@@ -66,6 +65,7 @@ def _slice_size() -> int:
     return 2 * rows_of_logits.SLICE_STEP
 
 
-def _part_sizes(rows: int, vocab_size: int) -> list[int]:
-    """Bytes of the candidates, the states and the summaries of the slices."""
-    return [rows * CAPACITY * 8, rows * STATE_BYTES, rows * -(-vocab_size // _slice_size()) * _SUMMARY_BYTES]
+def _part_offsets(rows: int, vocab_size: int) -> tuple[int, ...]:
+    """Of the candidates, the states and the summaries of the slices; and the bytes of all."""
+    num_slices = -(-vocab_size // _slice_size())
+    return part_offsets(rows * CAPACITY * 8, rows * STATE_BYTES, rows * num_slices * _SUMMARY_BYTES)

@@ -10,7 +10,7 @@ from torch import Tensor
 from wllm_kernels.device import logits as rows_of_logits
 from wllm_kernels.device.arguments import row_stride
 from wllm_kernels.device.kernel import Kernel, backends
-from wllm_kernels.device.logits import ROWS_PER_LAUNCH, THREADS, addresses, element_type, part_addresses, total_bytes
+from wllm_kernels.device.logits import ROWS_PER_LAUNCH, THREADS, addresses, element_type, part_offsets
 
 # Of one row: SampleState of sampling.cuh, and how many candidates top-k and top-p may leave for the quick way.
 STATE_BYTES = 24608
@@ -27,7 +27,7 @@ _PREPARE, _WEIGH, _SELECT = (
 
 def workspace_bytes(rows: int, vocab_size: int, adjusted: bool) -> int:
     """The size of a workspace; `adjusted` says whether there is a bias, a bitmask or a penalty."""
-    return total_bytes(_part_sizes(min(rows, ROWS_PER_LAUNCH), vocab_size, adjusted))
+    return _part_offsets(min(rows, ROWS_PER_LAUNCH), vocab_size, adjusted)[-1]
 
 
 def sample(
@@ -60,22 +60,21 @@ def sample(
     bias_entries = 0 if bias_rows is None else len(bias_rows)
     num_penalised = 0 if penalty_rows is None else len(penalty_rows)
     adjusted = bool(bias_entries or num_penalised) or bitmask is not None
-    sizes = _part_sizes(min(rows, ROWS_PER_LAUNCH), vocab_size, adjusted)
-    workspace, start = rows_of_logits.workspace_address(workspace, total_bytes(sizes), device)
-    adjusted_at, candidates_at, states_at, largest_at, drawn_at = part_addresses(start, sizes)
-    multiprocessors = backends[device].properties(device).num_multiprocessors
-    slice_size = _slice_size(min(rows, ROWS_PER_LAUNCH), vocab_size, multiprocessors)
+    rows_at_once = min(rows, ROWS_PER_LAUNCH)
+    candidates, states, largest, drawn, num_bytes = _part_offsets(rows_at_once, vocab_size, adjusted)
+    workspace, start = rows_of_logits.workspace_address(workspace, num_bytes, device)
+    slice_size = _slice_size(rows_at_once, vocab_size, backends[device].properties(device).num_multiprocessors)
     num_slices = -(-vocab_size // slice_size)
     pointers = (
         logits.data_ptr(),
-        adjusted_at if adjusted else 0,
+        start if adjusted else 0,
         *addresses(
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seeds=seeds, positions=positions,
             bias_rows=bias_rows, bias_ids=bias_ids, bias_values=bias_values, bitmask=bitmask,
             penalty_rows=penalty_rows, penalty_slots=penalty_slots, repetition=repetition, presence=presence,
             frequency=frequency, output_counts=output_counts, prompt_seen=prompt_seen, out=out,
         ),
-        largest_at, drawn_at, states_at, candidates_at,
+        start + largest, start + drawn, start + states, start + candidates,
         row_stride("logits", logits), _padded(vocab_size), 0 if bitmask is None else bitmask.shape[1],
         element_type(logits),
     )  # fmt: skip
@@ -94,10 +93,11 @@ def _padded(vocab_size: int) -> int:
     return -(-vocab_size // _GROUP) * _GROUP
 
 
-def _part_sizes(rows: int, vocab_size: int, adjusted: bool) -> list[int]:
-    """Bytes of the adjusted logits, the candidates, the states, and what slices find twice."""
+def _part_offsets(rows: int, vocab_size: int, adjusted: bool) -> tuple[int, ...]:
+    """Of the candidates, the states and what slices find twice, behind the adjusted logits; and the bytes of all."""
     adjusted_bytes = rows * _padded(vocab_size) * 4 if adjusted else 0
-    return [adjusted_bytes, rows * CAPACITY * 8, rows * STATE_BYTES, *[rows * _MOST_SLICES * 8] * 2]
+    slice_bytes = rows * _MOST_SLICES * 8
+    return part_offsets(adjusted_bytes, rows * CAPACITY * 8, rows * STATE_BYTES, slice_bytes, slice_bytes)[1:]
 
 
 def _slice_size(rows: int, vocab_size: int, multiprocessors: int) -> int:
