@@ -129,6 +129,14 @@ def write(kv: Tensor, qkv: Tensor, kv_scale: Tensor | None = None) -> Tensor:
     return out
 
 
+def test_heads_of_zeros_stay_zero(emulator: Emulator) -> None:
+    weight, zero = torch.ones(64), torch.zeros(1, dtype=torch.int64)
+    kv, out = torch.full((1, 2, 1, 4, 64), torch.nan), torch.full((1, 1, 64), torch.nan)
+    arguments = torch.zeros(1, 3 * 64), zero, torch.ones(1, 64), kv, zero, 1, 1, weight, weight
+    rope.rope_kv_write(*arguments, 1e-6, False, None, (), out)
+    assert not out.any() and not kv[0, :, 0, 0].any()
+
+
 def test_nan_shows_in_the_scale_of_an_int8_cache(emulator: Emulator) -> None:
     qkv = torch.randn(1, 3 * 64)
     qkv[0, 70] = torch.nan

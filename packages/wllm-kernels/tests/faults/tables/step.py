@@ -56,8 +56,10 @@ BLOCKS = Table(
             ),
             "writes before it has read": (
                 "p.source_stride) + piece);",
-                "p.source_stride) + piece);\n      if (!p.scratch) write_piece((Piece*)(p.target + target_block(p, pair) *"
-                " p.target_stride) + piece, held[k]);",
+                "p.source_stride) + piece);\n"
+                "      if (!p.scratch) {\n"
+                "        write_piece((Piece*)(p.target + target_block(p, pair) * p.target_stride) + piece, held[k]);\n"
+                "      }",
             ),
             "sources and targets change places": ("pair + p.source_column]", "pair + 1 - p.source_column]"),
             "first batch only": ("blockIdx.x / p.parts * COPY_BATCH", "0"),
