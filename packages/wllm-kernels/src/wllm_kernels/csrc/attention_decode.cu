@@ -170,7 +170,8 @@ DEVICE CellScales load_scales(const u8* scales) {
 // From products of queries and keys to exponents of 2. That of a scaled cache includes the scale of the cell's value,
 // so that the largest weight of a line is 1 whatever the scales are.
 template <class Shape>
-DEVICE void scale_scores(float (&scores)[2][4], const DecodeParameters& p, const Lines& lines, const CellScales& scales) {
+DEVICE void scale_scores(float (&scores)[2][4], const DecodeParameters& p, const Lines& lines,
+                         const CellScales& scales) {
   const float scale = p.cap_scale != 0.f ? p.cap_scale : p.score_scale;
   const float line_scale[2] = {scale * lines.query_scale[0], scale * lines.query_scale[1]};
   UNROLL

@@ -91,7 +91,8 @@ DEVICE WorkStart find_start(const PlanParameters& p, const int* units_before, in
 
 DEVICE SlicePlace find_place(const PlanParameters& p, const WorkStart& start, int block, int warp, int number) {
   const int unit = block * start.chunk + number - start.segment_start;
-  const Cells cells = visible_cells(start.row, start.member % count_tiles(start.row, p.group), p.group, p.causal, p.window);
+  const int tile = start.member % count_tiles(start.row, p.group);
+  const Cells cells = visible_cells(start.row, tile, p.group, p.causal, p.window);
   const int cell = cells.first + (unit * p.warps + warp) * SLICE_CELLS;
   if (number >= start.chunk || cell >= cells.end) return {0, 0};
   return {p.block_table[start.row_index * p.table_row + cell / p.block_size], cell % p.block_size};

@@ -19,8 +19,7 @@ MAX_SHORT_LINES = 64  # SHORT_ROW_LINES of attention.cuh
 _TILE_LINES = _SLICE_CELLS = 16
 _WARP = 32
 _PLAN_THREADS = 1024
-# Of attention_work.cuh: ints of a WorkStart and of a warp's places, arrivals of a block, floats behind a line of partial
-# results.
+# Of attention_work.cuh: ints of a WorkStart and of a warp's places, arrivals of a block, floats behind a line of results.
 _START_INTS, _PLACE_INTS, _ARRIVALS, _STATISTICS = 8, 8, 6, 8
 # Shared memory that the driver takes for each block.
 _RESERVED_BYTES = 1024
@@ -153,7 +152,7 @@ def launch(
         plane_bytes, head_bytes, cell_bytes,
     ):  # fmt: skip
         raise InvalidArgument(
-            "q, kv, out, kv_scale or workspace starts at no multiple of 16 bytes or has vectors that do not (strides of "
+            "q, kv, out, kv_scale or workspace starts at no multiple of 16 bytes or has vectors that do not (strides: "
             f"q {q.stride()}, kv {kv.stride()}, out {out.stride()} elements); pass aligned tensors"
         )
     rows, max_blocks = block_table.shape
