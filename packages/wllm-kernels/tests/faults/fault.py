@@ -14,6 +14,8 @@ _DROPPED = re.compile(
 )
 _FUNCTION = re.compile(r"^(?:KERNEL\(|[A-Za-z][^(\n]* )(\w+)[(,]", flags=re.MULTILINE)
 
+MOVED = "the sources have changed since the table was read"
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -30,7 +32,7 @@ class Fault:
         if file != self.file:
             return text
         end = self.start + len(self.text)
-        assert text[self.start : end] == self.text
+        assert text[self.start : end] == self.text, MOVED
         return text[: self.start] + self.replacement + text[end:]
 
 

@@ -62,7 +62,7 @@ SAMPLING = Table(
             ),
             "greedy is random": ("r.temperature >= GREEDY_BELOW", "r.temperature > 0.f"),
             "negative top_k": ("if (r.top_k < 0 || r.top_k >= p.vocab_size)", "if (r.top_k >= p.vocab_size)"),
-            "no min_p": ("if (p.min_p && p.min_p[r.row] > 0.f)", "if (false)"),
+            "no min_p": ("min_p > 0.f ? __float_as_uint(fmaxf(-logf(min_p), 0.f)) : LAST_FINITE", "LAST_FINITE"),
             "row of the launch": ("r.row = p.first_row + blockIdx.y;", "r.row = blockIdx.y;"),
             "slice behind the vocabulary": (
                 "r.end = smaller(r.begin + p.slice_size, p.vocab_size);",
