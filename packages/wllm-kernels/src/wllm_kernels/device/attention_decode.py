@@ -19,7 +19,7 @@ MAX_SHORT_LINES = 64  # SHORT_ROW_LINES of attention.cuh
 _TILE_LINES = _SLICE_CELLS = 16
 _WARP = 32
 _PLAN_THREADS = 1024
-# Of attention_work.cuh: ints of a WorkStart and of a warp's places, arrivals of a block, floats behind a line of results.
+# Of attention_work.cuh: ints of a WorkStart and a warp's places, arrivals of a block, floats behind a line of results.
 _START_INTS, _PLACE_INTS, _ARRIVALS, _STATISTICS = 8, 8, 6, 8
 # Shared memory that the driver takes for each block.
 _RESERVED_BYTES = 1024
