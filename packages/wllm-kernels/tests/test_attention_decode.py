@@ -158,6 +158,11 @@ def test_padding_rows_and_tokens_give_zero(emulator: Emulator) -> None:
     torch.testing.assert_close(out, expected(step), atol=2e-3, rtol=2e-3)
 
 
+def test_more_rows_than_threads_plan(emulator: Emulator) -> None:
+    lengths = torch.randint(1, 20, (1100,)).tolist()
+    check(emulator, make_step(emulator, lengths, [1] * 1100, group=1, num_kv_heads=1))
+
+
 def test_nothing_but_padding(emulator: Emulator) -> None:
     assert not run(emulator, make_step(emulator, [0, 0], [0, 0], extra_tokens=3)).any()
 
@@ -168,6 +173,14 @@ def test_many_parts(emulator: Emulator, monkeypatch: pytest.MonkeyPatch, lengths
     gpu = DeviceProperties(89, num_multiprocessors=50, max_shared_bytes=99 * 1024)
     monkeypatch.setattr(emulator, "properties", lambda _: gpu)
     check(emulator, make_step(emulator, lengths, [1] * len(lengths), group=2, num_kv_heads=1))
+
+
+def test_a_step_with_long_rows(emulator: Emulator) -> None:
+    step = make_step(emulator, [70, 50, 0, 20, 30], [1, 40, 1, 2, 20], extra_tokens=2)
+    tables = step.block_table, step.seq_lens, step.cu_q
+    out = emulator.guard(torch.full(step.q.shape, torch.nan, dtype=step.q.dtype))
+    attention.paged_attention(step.q, step.kv, *tables, 0.125, True, 0, 0.0, None, (), (), None, out)
+    torch.testing.assert_close(out.float(), expected(step), atol=2e-3, rtol=2e-3)
 
 
 def test_a_plan_filled_anew(emulator: Emulator) -> None:

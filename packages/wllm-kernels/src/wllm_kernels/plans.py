@@ -13,7 +13,10 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class AttentionPlan:
-    """Step data of `paged_attention`; `workspace_elements` is the size of the workspace that it can reuse."""
+    """Step data of `paged_attention`; `workspace_elements` is the size of the workspace that it can reuse.
+
+    On a GPU it also holds counters that a launch leaves as it finds them: use it in one stream at a time.
+    """
 
     causal: bool
     window: int

@@ -7,8 +7,8 @@ struct DecodeParameters {
   const int* seq_lens;     // [rows]
   const int* cu_q;         // [rows + 1]
   int* plan;
-  float* partials;         // [2 * blocks, 16, head_dim + 8]
-  void* out;               // [tokens, num_heads, head_dim]
+  float* partials;                                       // [2 * blocks, TILE_LINES, head_dim + STATISTICS]
+  void* out;                                             // [tokens, num_heads, head_dim]
   i64 q_token, q_head, out_token, out_head, table_row;   // strides in elements
   i64 block_bytes, plane_bytes, head_bytes, cell_bytes;  // of kv; its planes are keys and values
   int rows, tokens, num_kv_heads, group, max_blocks, block_size, causal, window;

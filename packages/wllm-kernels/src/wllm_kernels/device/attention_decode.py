@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from wllm_kernels.compiler.families import FAMILIES
-from wllm_kernels.device.arguments import is_aligned
 from wllm_kernels.device.kernel import Kernel, backends
 from wllm_kernels.errors import InvalidArgument
 
@@ -147,10 +146,9 @@ def launch(
     q_token, q_head, q_last = q.stride()
     out_token, out_head, out_last = out.stride()
     block_bytes, plane_bytes, head_bytes, cell_bytes = (item * stride for stride in kv.stride()[:4])
-    if q_last != 1 or out_last != 1 or not is_aligned(
-        q_at, kv_at, out_at, scale_at, workspace_at, 2 * q_token, 2 * q_head, 2 * out_token, 2 * out_head, block_bytes,
-        plane_bytes, head_bytes, cell_bytes,
-    ):  # fmt: skip
+    vectors = q_token | q_head | out_token | out_head
+    addresses = q_at | kv_at | out_at | scale_at | workspace_at | block_bytes | plane_bytes | head_bytes | cell_bytes
+    if q_last != 1 or out_last != 1 or vectors % 8 or addresses % 16:
         raise InvalidArgument(
             "q, kv, out, kv_scale or workspace starts at no multiple of 16 bytes or has vectors that do not (strides: "
             f"q {q.stride()}, kv {kv.stride()}, out {out.stride()} elements); pass aligned tensors"
