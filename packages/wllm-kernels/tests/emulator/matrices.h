@@ -79,12 +79,6 @@ DEVICE u32 subtract_f16x2(u32 a, u32 b) {
   return pack_f16(f16_to_float((u16)a) - f16_to_float((u16)b), f16_to_float(a >> 16) - f16_to_float(b >> 16));
 }
 
-DEVICE u32 multiply_add_bf16x2(u32 a, u32 b, u32 c) {
-  const float low = fmaf(__uint_as_float(a << 16), __uint_as_float(b << 16), __uint_as_float(c << 16));
-  const float high = fmaf(__uint_as_float(a & ~0xffffu), __uint_as_float(b & ~0xffffu), __uint_as_float(c & ~0xffffu));
-  return pack_bf16(low, high);
-}
-
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
 namespace emulator {

@@ -6,9 +6,9 @@ struct PlanParameters {
   int* plan;
   i64 table_row;  // stride in elements
   int rows, num_kv_heads, group, max_blocks, block_size, causal, window;
-  int blocks;     // of the decode grid
-  int warps;      // of a block, each with a slice of a unit
-  int min_chunk;  // units: a block with less to do is not worth its part of the merge
+  int blocks;  // of the decode grid
+  int multiprocessors;
+  int warps;  // of a block, each with a slice of a unit
 };
 
 constexpr int PLAN_THREADS = 1024;
@@ -89,6 +89,21 @@ DEVICE WorkStart find_start(const PlanParameters& p, const int* units_before, in
   return {index, head * count_tiles(row, p.group) + tile, start, row, chunk, total};
 }
 
+// Units of the multiprocessor with most of them. Blocks are dealt to multiprocessors in turn.
+DEVICE int largest_load(const PlanParameters& p, int total, int chunk) {
+  return divide_up(divide_up(total, chunk), p.multiprocessors) * chunk;
+}
+
+// Units of a block: so many that all blocks are at work, or a few more if that loads multiprocessors more evenly.
+DEVICE int choose_chunk(const PlanParameters& p, int total) {
+  const int least = larger(divide_up(total, p.blocks), 1);
+  int best = least;
+  for (int chunk = least + 1; chunk <= least + smaller(least / 2, 3); chunk++) {
+    if (largest_load(p, total, chunk) < largest_load(p, total, best)) best = chunk;
+  }
+  return best;
+}
+
 DEVICE SlicePlace find_place(const PlanParameters& p, const WorkStart& start, int block, int warp, int number) {
   const int unit = block * start.chunk + number - start.segment_start;
   const int tile = start.member % count_tiles(start.row, p.group);
@@ -103,7 +118,7 @@ KERNEL(attention_plan, PlanParameters, PLAN_THREADS, 1) {
   const Plan plan = plan_at(params.plan, params.blocks, params.warps);
   for (int i = threadIdx.x; i < MERGE_LEVELS * 2 * params.blocks; i += PLAN_THREADS) plan.arrivals[i] = 0;
   const int total = add_up_rows(params, plan.units_before, (int*)shared);
-  const int chunk = larger(divide_up(total, params.blocks), params.min_chunk);
+  const int chunk = choose_chunk(params, total);
   const int busy_blocks = divide_up(total, chunk);
   for (int block = threadIdx.x; block < params.blocks; block += PLAN_THREADS) {
     plan.starts[block] = block < busy_blocks ? find_start(params, plan.units_before, block * chunk, chunk, total)

@@ -102,15 +102,6 @@ DEVICE u32 subtract_f16x2(u32 a, u32 b) {
   return result;
 }
 
-#if __CUDA_ARCH__ >= 800
-// a * b + c of two bf16.
-DEVICE u32 multiply_add_bf16x2(u32 a, u32 b, u32 c) {
-  u32 result;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
-  return result;
-}
-#endif
-
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
 DEVICE Vec16 load16(const void* source) {

@@ -22,8 +22,6 @@ _PLAN_THREADS = 1024
 _START_INTS, _PLACE_INTS, _ARRIVALS, _STATISTICS = 8, 8, 6, 8
 # Shared memory that the driver takes for each block.
 _RESERVED_BYTES = 1024
-# A block with less to do is not worth its part of the merge.
-_MIN_UNITS = 1
 _LOG2_E = 1.4426950408889634
 
 
@@ -114,7 +112,7 @@ def launch_plan(
     _PLAN_KERNEL.launch(
         kv.device, (1, 1, 1), block_table.data_ptr(), seq_lens.data_ptr(), cu_q.data_ptr(), plan.data_ptr(),
         block_table.stride(0), rows, num_kv_heads, num_heads // num_kv_heads, max_blocks, block_size, causal, window,
-        blocks, _SHAPES[head_dim, kv.dtype].warps, _MIN_UNITS,
+        blocks, backends[kv.device].properties(kv.device).num_multiprocessors, _SHAPES[head_dim, kv.dtype].warps,
     )  # fmt: skip
 
 
