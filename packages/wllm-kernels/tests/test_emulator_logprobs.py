@@ -18,7 +18,7 @@ DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 def on_device(emulator: Emulator, logits: Tensor, ids: Tensor, top_n: int) -> Logprobs:
     rows = len(logits)
-    workspace = emulator.guard(torch.full((logprobs_workspace_bytes(*logits.shape),), 255, dtype=torch.uint8))
+    workspace = emulator.guard(torch.randint(0, 256, (logprobs_workspace_bytes(*logits.shape),), dtype=torch.uint8))
     result = Logprobs(
         torch.full((rows,), torch.nan), torch.full((rows,), -9), torch.full((rows, top_n), -9),
         torch.full((rows, top_n), torch.nan),

@@ -21,12 +21,12 @@ DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 @pytest.fixture
 def draw_tokens(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """`sample` by device code: guarded logits, and a workspace of the least size that holds 0xff."""
+    """`sample` by device code: guarded logits, and a workspace of the least size, full of old values."""
 
     def run(logits: Tensor, **options: object) -> Tensor:
         adjusted = any(options.get(name) is not None for name in ("bias", "bitmask", "penalties"))
         size = sample_workspace_bytes(*logits.shape, adjusted=adjusted)
-        workspace = emulator.guard(torch.full((size,), 255, dtype=torch.uint8))
+        workspace = emulator.guard(torch.randint(0, 256, (size,), dtype=torch.uint8))
         if logits.is_contiguous():
             logits = emulator.guard(logits)
         with monkeypatch.context() as patch:
@@ -77,7 +77,7 @@ def test_equal_values_stand_or_fall_together(draw_tokens: Callable[..., Tensor])
 
 
 @pytest.mark.parametrize("temperature", [1e-5, 1e-3, 1.0, 1e4])
-@pytest.mark.parametrize("top_k", [0, 1, 2, 299, 300, 1 << 40])
+@pytest.mark.parametrize("top_k", [-1, 0, 1, 2, 299, 300, 1 << 40])
 @pytest.mark.usefixtures("_way")
 def test_extreme_filters(draw_tokens: Callable[..., Tensor], temperature: float, top_k: int) -> None:
     logits = torch.randn(8, 300) * 4
@@ -94,6 +94,13 @@ def test_greedy_tie_goes_to_the_lowest_id(draw_tokens: Callable[..., Tensor]) ->
     logits = torch.full((2, 500), -3.0)
     logits[0, [131, 132, 400]] = torch.tensor([-0.0, 0.0, 0.0])
     assert draw_tokens(logits).tolist() == [131, 0]
+
+
+def test_least_temperature(draw_tokens: Callable[..., Tensor]) -> None:
+    seeds = torch.arange(4)
+    for temperature, greedy in ((9.9e-6, True), (1e-5, False)):
+        tokens = draw_tokens(torch.zeros(4, 300), draw=Draw(torch.full((4,), temperature), seeds, seeds))
+        assert (tokens.tolist() == [0] * 4) == greedy
 
 
 @pytest.mark.parametrize("bad", [math.nan, -math.nan, math.inf])

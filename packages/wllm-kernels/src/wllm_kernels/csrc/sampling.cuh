@@ -83,8 +83,8 @@ struct SampleRow {
   bool is_random;
   float largest;
   float temperature;
-  i64 top_k;  // 0: off
-  float top_p;  // 1: off
+  i64 top_k;    // 0 or less: off
+  float top_p;  // 1 or more: off
   u32 limit;    // the largest key that min-p allows
   NoiseKey noise;
 
@@ -109,7 +109,7 @@ DEVICE SampleRow read_row(const SampleParameters& p) {
     const float min_p = p.min_p ? p.min_p[r.row] : 0.f;
     r.top_p = p.top_p ? p.top_p[r.row] : 1.f;
     r.top_k = p.top_k ? p.top_k[r.row] : 0;
-    if (r.top_k < 0 || r.top_k >= p.vocab_size) r.top_k = 0;
+    if (r.top_k >= p.vocab_size) r.top_k = 0;
     r.noise = noise_key(p.seeds[r.row], p.positions[r.row]);
     r.limit = min_p > 0.f ? __float_as_uint(fmaxf(-logf(min_p), 0.f)) : LAST_FINITE;
   }

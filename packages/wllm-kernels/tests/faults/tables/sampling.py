@@ -61,7 +61,6 @@ SAMPLING = Table(
                 "r.is_failed = r.largest != r.largest;",
             ),
             "greedy is random": ("r.temperature >= GREEDY_BELOW", "r.temperature > 0.f"),
-            "negative top_k": ("if (r.top_k < 0 || r.top_k >= p.vocab_size)", "if (r.top_k >= p.vocab_size)"),
             "no min_p": ("min_p > 0.f ? __float_as_uint(fmaxf(-logf(min_p), 0.f)) : LAST_FINITE", "LAST_FINITE"),
             "row of the launch": ("r.row = p.first_row + blockIdx.y;", "r.row = blockIdx.y;"),
             "slice behind the vocabulary": (
@@ -107,8 +106,8 @@ SAMPLING = Table(
                 "last = first_reaching(tally.counts, r.top_k, memory.scratch).interval;",
                 "last = first_reaching(tally.counts, r.top_k, memory.scratch).interval - 1;",
             ),
-            "mass before top_k": ("if (key <= limit) mass += mass_of(key);", "mass += mass_of(key);"),
-            "no top_p": ("if (r.top_p < 1.f) {\n    const u64 wanted", "if (false) {\n    const u64 wanted"),
+            "mass before top_k": ("mass += key <= limit ? mass_of(key) : 0;", "mass += mass_of(key);"),
+            "no top_p": ("if (r.top_p < 1.f) {\n    u64 mass", "if (false) {\n    u64 mass"),
             "failed rows have a token": ("r.is_failed ? -1 : r.greedy", "r.greedy"),
             "gathers too much": ("interval_of(key) <= last, (u64)key", "true, (u64)key"),
         },
@@ -150,5 +149,8 @@ LOGPROBS = Table(
                 "interval_of(__float_as_uint(distance)) : INTERVALS - 1;",
             ),
         }
+    },
+    survivors={
+        "logprobs.cu: tokens behind the row": "so many more than a block orders at once that it orders the row, correctly",
     },
 )
