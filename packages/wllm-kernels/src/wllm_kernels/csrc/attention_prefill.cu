@@ -272,9 +272,12 @@ DEVICE void attend(const PrefillParameters& p) {
   int block = look_up<Shape>(p, t, key + warp_key);
   // Fills the slot for what is read HALVES half steps later: a tile has one for its keys and one for its values.
   auto fill = [&](auto halves, int key, u32 slot) {
-    constexpr int HALVES = decltype(halves)::value, KEYS_AHEAD = HALVES / 2 * Shape::KEYS;
-    copy_slice<Shape, HALVES % 2>(p, t, block, kv_head, key + KEYS_AHEAD + warp_key, shared_address(warp_slice) + slot);
-    copy_async_commit();
+    constexpr int HALVES = decltype(halves)::value;
+    key += HALVES / 2 * Shape::KEYS;
+    if (key < t.last_end) {
+      copy_slice<Shape, HALVES % 2>(p, t, block, kv_head, key + warp_key, shared_address(warp_slice) + slot);
+    }
+    copy_async_commit();  // always, so that groups can be counted
   };
 
   copy_queries<Shape>(p, t, kv_head, shared_address(shared));
@@ -300,7 +303,6 @@ DEVICE void attend(const PrefillParameters& p) {
     multiply_values<Shape>(weights, shared_address(ring) + slot, accumulators);
     slot = next_slot<Shape>(slot);
   }
-  copy_async_wait<0>();
   // Found again, so that the loop above need not keep all of it in registers.
   const QueryTile again = read_query_tile<Shape>(p, tile);
   write_outputs<Shape>(p, again, kv_head, again.first_line + warp_line, warp_queries, accumulators);

@@ -246,9 +246,9 @@ DEVICE void expand_lines(u8* lines) {
   _Pragma("unroll 1")
   for (int i = 0; i < ROUNDS; i++) {
     const int piece = i * WARP + lane, line = piece / RAW_CHUNKS, chunk = piece % RAW_CHUNKS * 2;
+    const float scale = __shfl_sync(WHOLE_WARP, scales, line);
     Vec16 raw = {};
     if (piece < PIECES) raw = load16(lines + RAW_OFFSET<Shape> + piece * 16);
-    const float scale = __shfl_sync(WHOLE_WARP, scales, line);
     __syncwarp();
     if (piece < PIECES) {
       const u32(&words)[4] = raw.words;
@@ -259,7 +259,6 @@ DEVICE void expand_lines(u8* lines) {
       store16(lines + swizzled<Shape::CHUNKS>(line, chunk), low);
       store16(lines + swizzled<Shape::CHUNKS>(line, chunk + 1), high);
     }
-    __syncwarp();
   }
 }
 

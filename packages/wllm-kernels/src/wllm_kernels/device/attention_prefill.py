@@ -123,8 +123,8 @@ def _choose(
         if shape.shared_bytes <= properties.max_shared_bytes:
             return shape, kernel
     raise UnsupportedByGpu(
-        f"head_dim is {q.shape[2]} and a block has at most {properties.max_shared_bytes} bytes of shared memory on this "
-        "GPU, too few; use a model with smaller heads"
+        f"head_dim is {q.shape[2]} and a block has at most {properties.max_shared_bytes} bytes of shared memory on "
+        "this GPU, too few; use a model with smaller heads"
     )
 
 

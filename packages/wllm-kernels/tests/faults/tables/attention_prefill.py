@@ -85,4 +85,7 @@ TABLE = Table(
             "tiles behind the last": ("if (t.row == p.rows) return;\n  const int warp_line", "const int warp_line"),
         },
     },
+    survivors={
+        "attention_prefill.cu: rescale by some": "each line rises for itself; the vote keeps the branch whole",
+    },
 )
