@@ -168,7 +168,10 @@ def test_a_missing_barrier_shows(probes: Probes) -> None:
 def test_a_missing_wait_shows(ada: Probes) -> None:
     data = torch.randint(0, 255, (512,), dtype=torch.uint8)
     assert torch.equal(ada.run("no_wait", 32, torch.empty_like(data), data, size=1), data)
-    assert not torch.equal(ada.run("no_wait", 32, torch.empty_like(data), data, size=0), data)
+    output = torch.empty_like(data)
+    with pytest.raises(EmulatorError, match="ends while copies to shared memory are on their way"):
+        ada.run("no_wait", 32, output, data, size=0)
+    assert not torch.equal(output, data)
 
 
 @pytest.mark.parametrize(

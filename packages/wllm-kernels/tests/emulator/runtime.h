@@ -3,7 +3,8 @@
 // far, which of its lanes comes first.
 //
 // Reported, with block, thread and source line: a collective that lanes of one warp reach at different places or that
-// some never reach, barriers likewise, accesses outside of shared memory or of a guarded tensor, unaligned ones.
+// some never reach, barriers likewise, accesses outside of shared memory or of a guarded tensor, unaligned ones, copies
+// that outlive their thread.
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -107,6 +108,7 @@ static void on_signal(int, siginfo_t* info, void*) {
 static void run_fiber() {
   for (;;) {
     body(body_params);
+    if (current->queue.num_copies) fail("a thread ends while copies to shared memory are on their way");
     warps[current->warp].running &= ~(1u << current->lane);
     warps[current->warp].done |= 1u << current->lane;
     num_done++;
