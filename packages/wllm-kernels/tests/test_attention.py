@@ -245,6 +245,8 @@ def test_plan_of_other_heads() -> None:
         ({"kv": torch.zeros(9, 2, 2, 16, 16, dtype=torch.int8)}, "kv_scale is none"),
         ({"block_table": torch.zeros(1, 2, dtype=torch.int64)}, "block_table has dtype .*int64; pass .*int32"),
         ({"seq_lens": torch.zeros(2, dtype=torch.int32)}, "block_table has shape"),
+        ({"cu_q": torch.zeros(4, dtype=torch.int32)[::2]}, "cu_q has strides"),
+        ({"block_table": torch.zeros(2, 3, dtype=torch.int32)[:, :1].t()}, "block_table has strides"),
         ({"window": -1}, "window is -1"),
         ({"window": 4, "causal": False}, "window is 4 with causal=False"),
         ({"softcap": -1.0}, "softcap is -1.0"),

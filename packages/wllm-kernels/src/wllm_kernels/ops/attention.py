@@ -8,7 +8,7 @@ from torch import Tensor
 from wllm_kernels import dispatch
 from wllm_kernels.device import attention as device_attention
 from wllm_kernels.errors import InvalidArgument
-from wllm_kernels.ops.checks import expect_dtype, expect_kv, expect_shape
+from wllm_kernels.ops.checks import expect_contiguous, expect_dtype, expect_kv, expect_shape
 from wllm_kernels.plans import AttentionPlan
 from wllm_kernels.reference import attention_plan as reference_plan
 
@@ -106,6 +106,10 @@ def _check_rows(block_table: Tensor, seq_lens: Tensor, cu_q: Tensor) -> None:
     expect_shape("cu_q", cu_q, rows + 1)
     for name, tensor in (("block_table", block_table), ("seq_lens", seq_lens), ("cu_q", cu_q)):
         expect_dtype(name, tensor, torch.int32)
+    expect_contiguous("seq_lens", seq_lens)
+    expect_contiguous("cu_q", cu_q)
+    if block_table.stride(1) != 1 and block_table.shape[1] > 1:
+        raise InvalidArgument(f"block_table has strides {block_table.stride()}; its last dimension must have stride 1")
 
 
 def _check_window(causal: bool, window: int) -> None:
