@@ -25,9 +25,12 @@ SECONDS = 240  # a fault may make a kernel run for ever
 
 
 class _FirstFailure:
-    """Remembers why the first test failed."""
+    """Runs all tests, the full counts last, and remembers why the first one failed."""
 
     reason = ""
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items.sort(key=lambda item: item.get_closest_marker("full") is not None)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and not self.reason:
