@@ -172,6 +172,8 @@ TABLE = Table(
         },
     },
     survivors={
+        "attention_decode_merge.cuh: arrives_last: __threadfence(); #1": _ONE_ORDER,
+        "attention_decode_merge.cuh: arrives_last: __threadfence(); #2": _ONE_ORDER,
         "attention_work.cuh: causal is ignored": "cells that no line sees are read, and hidden",
         "attention_decode_slice.cuh: last chunk of an odd number": "reads a neighbour's chunk, which is not multiplied",
     },
