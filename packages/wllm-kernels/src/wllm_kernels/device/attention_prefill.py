@@ -7,41 +7,36 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from wllm_kernels.compiler.families import runs_on
-from wllm_kernels.compiler.prefill_shapes import PREFILL_SHAPES, PrefillShape
-from wllm_kernels.device.arguments import is_aligned
-from wllm_kernels.device.kernel import DeviceProperties, Kernel, backends
+from wllm_kernels.compiler.prefill_shapes import HEAD_DIMS, PREFILL_SHAPES
+from wllm_kernels.device.kernel import Kernel, backends
 from wllm_kernels.errors import InvalidArgument, UnsupportedByGpu
 
 _SHORT_ROW_LINES = 64  # of attention.cuh: rows of more lines are served here
 _SMALL_LINES, _LARGE_LINES = 64, 128  # of attention_prefill_plan.cu
 _LOG2_E = math.log2(math.e)
-_ELEMENTS = {"f16": torch.float16, "bf16": torch.bfloat16}
+_ELEMENTS = {torch.float16: "f16", torch.bfloat16: "bf16"}
 # FORMAT_* of attention_prefill.cuh.
 _FORMATS = {torch.float16: 0, torch.bfloat16: 0, torch.int8: 1, torch.float8_e4m3fn: 2}
 
 _PLAN = Kernel("attention_prefill_plan", "attention_prefill_plan", "3Q2i", threads=256, shared_bytes=32)
 
 
-def _kernel(shape: PrefillShape) -> tuple[PrefillShape, Kernel]:
-    return shape, Kernel(shape.name, shape.name, "8Q11q8iI2f4x", shape.threads, shape.shared_bytes)
-
-
-# By dtype and head_dim, those with the largest tiles first.
-_KERNELS: dict[tuple[torch.dtype, int], list[tuple[PrefillShape, Kernel]]] = {}
-for _shape in sorted(PREFILL_SHAPES, key=lambda shape: -shape.lines * shape.keys):
-    _KERNELS.setdefault((_ELEMENTS[_shape.element], _shape.head_dim), []).append(_kernel(_shape))
+_KERNELS = {
+    shape: Kernel(shape.name, shape.name, "8Q11q8iI2f4x", shape.threads, shape.shared_bytes) for shape in PREFILL_SHAPES
+}
 
 
 def supports(dtype: torch.dtype, head_dim: int, block_size: int, capability: int) -> bool:
     """Whether there is a kernel for queries of this dtype on a GPU of this capability (times ten)."""
     if capability < 80 and dtype != torch.float16:
         return False
-    return (dtype, head_dim) in _KERNELS and block_size % 16 == 0
+    return dtype in _ELEMENTS and head_dim in HEAD_DIMS and block_size % 16 == 0
 
 
 def plan_tensors(seq_lens: Tensor, cu_q: Tensor, group: int, tile_ends: Tensor | None = None) -> Tensor:
@@ -70,10 +65,11 @@ def launch(
     out: Tensor,
 ) -> None:
     """Attention of the long rows of `q` into `out`; `tile_ends` comes from `plan_tensors` of the same step."""
-    num_tokens, num_heads = q.shape[:2]
-    num_kv_heads, block_size = kv.shape[2:4]
+    num_tokens, num_heads, head_dim = q.shape
+    _, _, num_kv_heads, block_size, _ = kv.shape
     group, rows = num_heads // num_kv_heads, seq_lens.shape[0]
-    if num_tokens * group <= _SHORT_ROW_LINES or not rows:
+    lines = num_tokens * group
+    if lines <= _SHORT_ROW_LINES or not rows:
         return
     if scale <= 0.0:
         raise InvalidArgument(f"scale is {scale}; device code takes a positive one")
@@ -82,14 +78,26 @@ def launch(
         raise UnsupportedByGpu(
             f"kv is {kv.dtype} and the GPU has compute capability {properties.capability / 10}; FP8 needs 8.9: use int8"
         )
-    shape, kernel = _choose(q, num_tokens * group, num_kv_heads, rows, properties)
-    q_strides, out_strides, kv_strides = _byte_strides(q, 2), _byte_strides(out, 2), _byte_strides(kv, 4)
-    scale_strides = (0, 0, 0) if kv_scale is None else _byte_strides(kv_scale, 3)
-    kv_scale_pointer = 0 if kv_scale is None else kv_scale.data_ptr()
-    if not is_aligned(
-        q.data_ptr(), kv.data_ptr(), out.data_ptr(), kv_scale_pointer, *q_strides, *out_strides, *kv_strides,
-        *scale_strides,
-    ):  # fmt: skip
+    small, large = _tiles(q.dtype, head_dim, properties.capability, properties.max_shared_bytes)
+    kernel, tile_lines = small, _SMALL_LINES
+    # Fewer than two large tiles for each multiprocessor leave places empty.
+    enough_lines = 2 * properties.num_multiprocessors * _LARGE_LINES
+    if large is not None and lines * num_kv_heads >= enough_lines:
+        kernel, tile_lines = large, _LARGE_LINES
+    max_tiles = _max_tiles(lines, rows, tile_lines)
+
+    q_token, q_head, _ = q.stride()
+    out_token, out_head, _ = out.stride()
+    size = kv.element_size()
+    block, plane, head, cell, _ = kv.stride()
+    scale_block, scale_plane, scale_head, scale_pointer = 0, 0, 0, 0
+    if kv_scale is not None:
+        scale_block, scale_plane, scale_head, _ = kv_scale.stride()
+        scale_pointer = kv_scale.data_ptr()
+    q_pointer, kv_pointer, out_pointer = q.data_ptr(), kv.data_ptr(), out.data_ptr()
+    # Elements of q, out and the scales have two bytes.
+    strides = 2 * (q_token | q_head | out_token | out_head | scale_block | scale_plane | scale_head)
+    if (strides | size * (block | plane | head | cell) | q_pointer | kv_pointer | out_pointer | scale_pointer) % 16:
         raise InvalidArgument(
             f"q, kv, kv_scale or out starts or strides at no multiple of 16 bytes (kv: {kv.stride()} elements); pass "
             "tensors whose vectors are aligned"
@@ -98,42 +106,37 @@ def launch(
         cap_scale, score_scale = 2.0 * _LOG2_E * scale / softcap, softcap * _LOG2_E
     else:
         cap_scale, score_scale = 0.0, scale * _LOG2_E
-    max_tiles = _max_tiles(num_tokens * group, rows, shape.lines)
     kernel.launch(
-        q.device, (max_tiles * num_kv_heads, 1, 1), q.data_ptr(), kv.data_ptr(), kv_scale_pointer,
-        block_table.data_ptr(), seq_lens.data_ptr(), cu_q.data_ptr(),
-        tile_ends.data_ptr() + (4 * rows if shape.lines == _LARGE_LINES else 0), out.data_ptr(),
-        *q_strides, *out_strides, *kv_strides, *scale_strides, rows, block_table.stride(0), num_kv_heads, group,
+        q.device, (max_tiles * num_kv_heads, 1, 1), q_pointer, kv_pointer, scale_pointer, block_table.data_ptr(),
+        seq_lens.data_ptr(), cu_q.data_ptr(), tile_ends.data_ptr() + (4 * rows if tile_lines == _LARGE_LINES else 0),
+        out_pointer, 2 * q_token, 2 * q_head, 2 * out_token, 2 * out_head, size * block, size * plane, size * head,
+        size * cell, 2 * scale_block, 2 * scale_plane, 2 * scale_head, rows, block_table.stride(0), num_kv_heads, group,
         block_size, causal, window, _FORMATS[kv.dtype], -(-(1 << 32) // block_size), score_scale, cap_scale,
     )  # fmt: skip
 
 
-def _choose(
-    q: Tensor, lines: int, num_kv_heads: int, rows: int, properties: DeviceProperties
-) -> tuple[PrefillShape, Kernel]:
-    candidates = _KERNELS[q.dtype, q.shape[2]]
-    for shape, kernel in candidates:
-        if not runs_on(shape.targets, properties.capability):
+@cache
+def _tiles(dtype: torch.dtype, head_dim: int, capability: int, shared_bytes: int) -> tuple[Kernel, Kernel | None]:
+    """The kernel with small tiles on a GPU, and the one with large tiles if it has the memory for them."""
+    small: Kernel | None = None
+    large: Kernel | None = None
+    for shape, kernel in _KERNELS.items():
+        if (shape.element, shape.head_dim) != (_ELEMENTS[dtype], head_dim) or not runs_on(shape.targets, capability):
             continue
-        # Two blocks on each multiprocessor hide each other's waiting; fewer large tiles than that leave places empty.
-        places = 2 * properties.num_multiprocessors
-        fills = _max_tiles(lines, rows, shape.lines) * num_kv_heads >= places
-        if shape.lines == _LARGE_LINES and not (fills and 2 * shape.shared_bytes < properties.max_shared_bytes):
-            continue
-        if shape.shared_bytes <= properties.max_shared_bytes:
-            return shape, kernel
-    raise UnsupportedByGpu(
-        f"head_dim is {q.shape[2]} and a block has at most {properties.max_shared_bytes} bytes of shared memory on "
-        "this GPU, too few; use a model with smaller heads"
-    )
+        # A multiprocessor has little more than a block may have, and two blocks hide each other's waiting.
+        if shape.lines == _LARGE_LINES and 2 * shape.shared_bytes <= shared_bytes:
+            large = kernel
+        elif shape.lines == _SMALL_LINES and shape.shared_bytes <= shared_bytes and small is None:
+            small = kernel
+    if small is None:
+        raise UnsupportedByGpu(
+            f"head_dim is {head_dim} and a block has at most {shared_bytes} bytes of shared memory on this GPU, too "
+            "few; use a model with smaller heads"
+        )
+    return small, large
 
 
 def _max_tiles(lines: int, rows: int, tile_lines: int) -> int:
     """The most tiles that `lines` in up to `rows` long rows can have."""
     long_rows = min(rows, lines // (_SHORT_ROW_LINES + 1))
     return (lines + long_rows * (tile_lines - 1)) // tile_lines
-
-
-def _byte_strides(tensor: Tensor, count: int) -> tuple[int, ...]:
-    size = tensor.element_size()
-    return tuple(stride * size for stride in tensor.stride()[:count])
