@@ -136,6 +136,14 @@ def test_strides(emulator: Emulator) -> None:
     assert torch.equal(step.run(), expected)
 
 
+def test_lengths_beyond_the_table_read_nothing_else(emulator: Emulator) -> None:
+    step = make_step(emulator, [64], [2])
+    step.block_table = emulator.guard(step.block_table[:, :4])
+    clipped = step.run()
+    step.seq_lens += 1000
+    assert torch.equal(step.run(), clipped)
+
+
 def test_large_scores_do_not_overflow(emulator: Emulator) -> None:
     step = make_step(emulator, [50], [2])
     step.q *= 1000

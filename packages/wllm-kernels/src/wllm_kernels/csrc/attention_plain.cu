@@ -27,6 +27,7 @@ struct PlainAttentionParameters {
   int group;                // query heads that share a KV head
   int head_dim;
   int block_size;
+  int capacity;             // what a row of the block table can hold: a longer length would lead behind the table
   int causal;
   int window;               // keys that a query sees, or 0
   float scale;
@@ -61,7 +62,7 @@ DEVICE int find_row(const int* cu_q, int num_rows, int token) {
 DEVICE VisibleKeys visible_keys(const PlainAttentionParameters& p, int token) {
   const int row = find_row(p.cu_q, p.num_rows, token);
   if (row == p.num_rows) return {nullptr, 0, 0};
-  const int length = p.seq_lens[row], position = length - (p.cu_q[row + 1] - token);
+  const int length = smaller(p.seq_lens[row], p.capacity), position = length - (p.cu_q[row + 1] - token);
   const int first = p.window ? larger(0, position - p.window + 1) : 0;
   return {p.block_table + row * p.block_table_stride, first, p.causal ? position + 1 : length};
 }

@@ -16,7 +16,7 @@ _MAX_HEAD_DIM = 256
 
 
 def _kernel(family: str, suffix: str) -> Kernel:
-    return Kernel(family, f"attention_plain_{suffix}", "7Q9q7i2f4x", _WARPS * 32, _SHARED_BYTES)
+    return Kernel(family, f"attention_plain_{suffix}", "7Q9q8i2f", _WARPS * 32, _SHARED_BYTES)
 
 
 # By the dtypes of queries and cache.
@@ -69,5 +69,5 @@ def launch(
         q.device, (num_tokens, num_kv_heads, -(-group // _HEADS)), q.data_ptr(), kv.data_ptr(),
         0 if kv_scale is None else kv_scale.data_ptr(), block_table.data_ptr(), seq_lens.data_ptr(), cu_q.data_ptr(),
         out.data_ptr(), *q.stride()[:2], *out.stride()[:2], *kv.stride()[:4], block_table.stride(0), seq_lens.shape[0],
-        num_kv_heads, group, head_dim, block_size, causal, window, scale, softcap,
+        num_kv_heads, group, head_dim, block_size, block_table.shape[1] * block_size, causal, window, scale, softcap,
     )  # fmt: skip

@@ -44,6 +44,7 @@ TABLE = Table(
             ),
             "keys instead of values": ("cache + p.kv_value_stride, offsets", "cache, offsets"),
             "heads are not counted": ("(i64)kv_head * p.group + first_head", "(i64)kv_head * p.group"),
+            "length beyond the table": ("smaller(p.seq_lens[row], p.capacity)", "p.seq_lens[row]"),
             "another cell": ("cell = key % p.block_size", "cell = (key + 1) % p.block_size"),
         }
     },

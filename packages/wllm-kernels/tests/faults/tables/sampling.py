@@ -100,8 +100,7 @@ SAMPLING = Table(
         },
         "sampling.cu": {
             "mass of 0": ("(u64)larger(ceil((double)total * top_p), 1.0)", "(u64)ceil((double)total * top_p)"),
-            "draws above min_p": ("if (!inside || key > r.limit) return;", "if (!inside) return;"),
-            "tokens behind the row": ("if (!inside || key > r.limit) return;", "if (key > r.limit) return;"),
+            "draws above min_p": ("    if (key > r.limit) return;\n", ""),
             "top_k of fewer": (
                 "last = first_reaching(tally.counts, r.top_k, memory.scratch).interval;",
                 "last = first_reaching(tally.counts, r.top_k, memory.scratch).interval - 1;",
