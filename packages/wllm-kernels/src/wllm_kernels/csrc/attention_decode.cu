@@ -292,7 +292,6 @@ DEVICE void attend_part(const DecodeParameters& p, const Part& part, SlicePlaces
     if (stage == stages + Shape::STAGES * Shape::STAGE_BYTES) stage = stages;
   }
 
-  copy_async_wait<0>();
   __syncthreads();  // all warps are done with their stages
   float* const partial = (float*)shared + warp * Shape::PARTIAL_FLOATS;
   UNROLL

@@ -61,8 +61,6 @@ DEVICE int add_up_rows(const PlanParameters& p, int* units_before, int* sums) {
     total += sum_of_warp(sum);
     __syncthreads();
   }
-  if (threadIdx.x == 0) units_before[p.rows] = total;
-  __syncthreads();
   return total;
 }
 

@@ -45,7 +45,7 @@ struct Plan {
   WorkStart* starts;   // [blocks]
   SlicePlace* places;  // [blocks, warps of a block, PLANNED_UNITS]
   int* arrivals;       // [MERGE_LEVELS, 2 * blocks] parts that came to a node of the merge; zero between launches
-  int* units_before;   // [rows + 1], in front of each row
+  int* units_before;   // [rows], in front of each row
 };
 
 DEVICE Plan plan_at(int* plan, int blocks, int warps) {

@@ -86,7 +86,7 @@ def num_blocks(kv: Tensor) -> int:
 def plan_elements(kv: Tensor, blocks: int, rows: int) -> int:
     """Size of the int32 tensor that plans so many rows for so many blocks."""
     warps = _SHAPES[kv.shape[4], kv.dtype].warps
-    elements = blocks * (_START_INTS + warps * _PLACE_INTS + _ARRIVALS) + rows + 1
+    elements = blocks * (_START_INTS + warps * _PLACE_INTS + _ARRIVALS) + rows
     return -(-elements // _START_INTS) * _START_INTS  # WorkStart is aligned
 
 

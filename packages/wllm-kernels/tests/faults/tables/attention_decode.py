@@ -38,7 +38,6 @@ TABLE = Table(
             "units of one head": ("p.num_kv_heads * units_of_head(p, row)", "units_of_head(p, row)"),
             "no units of earlier rounds": ("const int before = total +", "const int before ="),
             "counters are not cleared": ("plan.arrivals[i] = 0;", ""),
-            "last row": ("if (threadIdx.x == 0) units_before[p.rows] = total;", ""),
             "row in front": (
                 "(units_before[middle] <= unit ? low : high)",
                 "(units_before[middle] < unit ? low : high)",
@@ -172,6 +171,9 @@ TABLE = Table(
         },
     },
     survivors={
+        "attention_decode_slice.cuh: copies a cell behind the last": "its key is hidden",
+        "attention_decode.cu: attend_part: __syncwarp(); #1": f"the matrix load behind it meets all lanes; {_ONE_ORDER}",
+        "attention_decode.cu: attend_part: __syncwarp(); #2": f"the matrix load before it meets all lanes; {_ONE_ORDER}",
         "attention_decode_merge.cuh: arrives_last: __threadfence(); #1": _ONE_ORDER,
         "attention_decode_merge.cuh: arrives_last: __threadfence(); #2": _ONE_ORDER,
         "attention_work.cuh: causal is ignored": "cells that no line sees are read, and hidden",
