@@ -219,7 +219,7 @@ template <class Shape>
 DEVICE void write_outputs(
     const PrefillParameters& p, const QueryTile& t, int kv_head, int first_line, u8* lines, Accumulators<Shape>& a) {
   constexpr int CHUNKS = Shape::CHUNKS;
-  const int lane = opaque(threadIdx.x) % WARP;
+  const int lane = opaque(threadIdx.x) & (WARP - 1);
   UNROLL
   for (int f = 0; f < Shape::FRAGMENTS; f++) {
     UNROLL

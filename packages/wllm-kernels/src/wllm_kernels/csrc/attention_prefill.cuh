@@ -149,7 +149,7 @@ DEVICE int look_up(const PrefillParameters& p, const QueryTile& t, int token) {
 template <class Shape, class IsSeen>
 DEVICE void copy_lines(u32 target, const u8* source, i64 cell_bytes, IsSeen is_seen) {
   constexpr int CHUNKS = Shape::CHUNKS;
-  const int lane = opaque(threadIdx.x) % WARP, first_line = lane / 8, first_chunk = lane % 8;
+  const int lane = opaque(threadIdx.x) & (WARP - 1), first_line = lane / 8, first_chunk = lane % 8;
   source += first_line * cell_bytes + first_chunk * 16;
   target += swizzled<CHUNKS>(first_line, first_chunk);
   UNROLL
@@ -173,7 +173,7 @@ constexpr int RAW_OFFSET = Shape::WARP_BYTES / 2;
 template <class Shape>
 DEVICE void copy_raw_lines(u32 target, const u8* source, i64 cell_bytes, const u8* scales, int first, int end) {
   constexpr int RAW_CHUNKS = Shape::CHUNKS / 2, PIECES = Shape::WARP_KEYS * RAW_CHUNKS;
-  const int lane = opaque(threadIdx.x) % WARP;
+  const int lane = opaque(threadIdx.x) & (WARP - 1);
   UNROLL
   for (int i = 0; i < divide_up(PIECES, WARP); i++) {
     const int piece = i * WARP + lane, line = piece / RAW_CHUNKS, chunk = piece % RAW_CHUNKS;
@@ -238,7 +238,7 @@ DEVICE Vec16 expand(u32 low, u32 high, float scale) {
 template <class Shape, class Stored>
 DEVICE void expand_lines(u8* lines) {
   constexpr int RAW_CHUNKS = Shape::CHUNKS / 2, PIECES = Shape::WARP_KEYS * RAW_CHUNKS, ROUNDS = (PIECES + 31) / WARP;
-  const int lane = opaque(threadIdx.x) % WARP;
+  const int lane = opaque(threadIdx.x) & (WARP - 1);
   // In registers, since the first round overwrites them in memory: lane l has the scale of line l.
   float scales = 1.f;
   __syncwarp();
