@@ -25,8 +25,6 @@ _ELEMENTS = {torch.float16: "f16", torch.bfloat16: "bf16"}
 _FORMATS = {torch.float16: 0, torch.bfloat16: 0, torch.int8: 1, torch.float8_e4m3fn: 2}
 
 _PLAN = Kernel("attention_prefill_plan", "attention_prefill_plan", "3Q2i", threads=256, shared_bytes=32)
-
-
 _KERNELS = {
     shape: Kernel(shape.name, shape.name, "8Q11q8iI2f4x", shape.threads, shape.shared_bytes) for shape in PREFILL_SHAPES
 }
