@@ -163,6 +163,16 @@ def test_more_rows_than_threads_plan(emulator: Emulator) -> None:
     check(emulator, make_step(emulator, lengths, [1] * 1100, group=1, num_kv_heads=1))
 
 
+def test_queries_in_front_of_the_row_give_zero(emulator: Emulator) -> None:
+    step = make_step(emulator, [5], [5])
+    want = expected(step)
+    step.seq_lens.fill_(3)
+    step.q[2:] = step.q[:3].clone()
+    out = run(emulator, step)
+    assert not out[:2].any()
+    torch.testing.assert_close(out[2:], want[:3], atol=2e-3, rtol=2e-3)
+
+
 def test_nothing_but_padding(emulator: Emulator) -> None:
     assert not run(emulator, make_step(emulator, [0, 0], [0, 0], extra_tokens=3)).any()
 
@@ -173,6 +183,13 @@ def test_many_parts(emulator: Emulator, monkeypatch: pytest.MonkeyPatch, lengths
     gpu = DeviceProperties(89, num_multiprocessors=50, max_shared_bytes=99 * 1024)
     monkeypatch.setattr(emulator, "properties", lambda _: gpu)
     check(emulator, make_step(emulator, lengths, [1] * len(lengths), group=2, num_kv_heads=1))
+
+
+# 40 units in each of 2 blocks: more than a warp looks up at once.
+def test_long_parts(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = DeviceProperties(89, num_multiprocessors=1, max_shared_bytes=99 * 1024)
+    monkeypatch.setattr(emulator, "properties", lambda _: gpu)
+    check(emulator, make_step(emulator, [5100], [1], group=1, num_kv_heads=1))
 
 
 def test_a_step_with_long_rows(emulator: Emulator) -> None:
@@ -231,6 +248,14 @@ def test_scales_of_any_size(emulator: Emulator, factor: float) -> None:
     step.kv_scale[:, 1] = torch.where(torch.rand(values.shape) < 0.3, 1e-7, values).half()
     want = expected(step)
     torch.testing.assert_close(run(emulator, step) / factor, want / factor, atol=2e-3, rtol=2e-3)
+
+
+# As f16 these queries would overflow or vanish.
+@pytest.mark.parametrize("factor", [1e30, 1e-38])
+def test_queries_of_any_size(emulator: Emulator, factor: float) -> None:
+    step = make_step(emulator, [200], [1], dtype=torch.bfloat16, cached=torch.int8)
+    step.q *= factor
+    check(emulator, step, scale=0.125 / factor)
 
 
 def test_scale_of_zero(emulator: Emulator) -> None:
