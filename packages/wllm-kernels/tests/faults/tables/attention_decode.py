@@ -172,8 +172,8 @@ TABLE = Table(
     },
     survivors={
         "attention_decode_slice.cuh: copies a cell behind the last": "its key is hidden",
-        "attention_decode.cu: attend_part: __syncwarp(); #1": f"the matrix load behind it meets all lanes; {_ONE_ORDER}",
-        "attention_decode.cu: attend_part: __syncwarp(); #2": f"the matrix load before it meets all lanes; {_ONE_ORDER}",
+        "attention_decode.cu: attend_part: __syncwarp(); #1": f"the next matrix load meets all lanes; {_ONE_ORDER}",
+        "attention_decode.cu: attend_part: __syncwarp(); #2": f"the last matrix load meets all lanes; {_ONE_ORDER}",
         "attention_decode_merge.cuh: arrives_last: __syncthreads(); #1": _ONE_ORDER,
         "attention_decode_merge.cuh: arrives_last: __threadfence(); #1": _ONE_ORDER,
         "attention_decode_merge.cuh: arrives_last: __threadfence(); #2": _ONE_ORDER,
