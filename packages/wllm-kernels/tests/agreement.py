@@ -184,7 +184,12 @@ def check_activation(device: str, dtype: torch.dtype, rows: int, size: int, kind
     x = (torch.randn(rows, 2 * size) * 3).to(dtype)
     expected = torch.empty(rows, size, dtype=dtype)
     reference.act_mul(x, kind, expected)
-    assert_near(act_mul(x.to(device), kind), expected, floor=2 * TWO_ULPS[dtype] * 0.1)
+    floor = 2 * TWO_ULPS[dtype] * 0.1
+    if kind == "gelu":
+        # 1 + erf(gate) cancels below zero; each side's erf is off by one or two units in the last place below 1.
+        gate, up = x.float().chunk(2, -1)
+        floor = max(floor, 3 * 2.0**-24 * float((gate * up / 2).abs().max()))
+    assert_near(act_mul(x.to(device), kind), expected, floor=floor)
 
 
 @dataclass(frozen=True)

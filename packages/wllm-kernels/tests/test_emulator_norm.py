@@ -45,10 +45,16 @@ def test_rms_norm(emulator: Emulator, dtype: torch.dtype, size: int, with_residu
     check_norm(emulator, x, residual, offset)
 
 
-# 512 threads; 1,024 threads with up to four pieces; more than those hold, so one element after the other.
+# 512 threads of two pieces; 1,024 threads with up to four pieces; more than those hold, so one element after the other.
 @pytest.mark.parametrize("size", [8192, 20480, 32776])
 def test_long_rows(emulator: Emulator, size: int) -> None:
     check_norm(emulator, emulator.guard(torch.randn(1, size).bfloat16()), None, 0.0)
+
+
+# Many rows: 128 threads with three pieces each, and 512 with up to four.
+@pytest.mark.parametrize(("rows", "size"), [(128, 2056), (129, 8200)])
+def test_many_rows(emulator: Emulator, rows: int, size: int) -> None:
+    check_norm(emulator, emulator.guard(torch.randn(rows, size).bfloat16()), None, 0.0)
 
 
 @pytest.mark.parametrize("first", [0, 3])

@@ -106,6 +106,23 @@ def test_head_counts(emulator: Emulator, heads: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("cache", [None, torch.int8])
+@pytest.mark.parametrize("heads", [(1, 1), (6, 3)])
+@pytest.mark.parametrize("norms", ["", "qk"])
+def test_teams_of_two_heads(
+    emulator: Emulator,
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: torch.dtype,
+    cache: torch.dtype | None,
+    heads: tuple[int, int],
+    norms: str,
+) -> None:
+    # As in a step of many tokens; the last team of a token has one head if there are (1 + 2 * 1) of them.
+    monkeypatch.setattr(rope, "_MANY_LANES", 0)
+    Case(emulator, dtype, cache, heads=heads, norms=norms).check()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_angles_of_the_models_dtype(emulator: Emulator, dtype: torch.dtype) -> None:
     Case(emulator, dtype, wide_angles=False).check()
 

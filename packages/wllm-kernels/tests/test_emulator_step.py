@@ -106,11 +106,22 @@ def test_blocks_that_change_places(emulator: Emulator, copy: Callable[[Tensor, T
     assert torch.equal(kv, torch.arange(12.0).view(3, 4)[[2, 0, 1]])
 
 
-def test_a_target_that_another_batch_reads(emulator: Emulator) -> None:
-    # 300 pairs, of which only the last one's target is read, by the first one.
+@pytest.mark.parametrize("reader", [0, 290])
+def test_a_target_that_another_batch_reads(emulator: Emulator, reader: int) -> None:
+    # 300 pairs, of which only the last one's target is read, by one other.
     pairs = torch.stack((torch.arange(300), torch.arange(300, 600)), 1)
-    pairs[-1, 1] = 0
+    pairs[-1, 1] = reader
     have = cache(600, (16,), torch.int8)
+    want = have.clone()
+    blocks.copy_blocks(have, pairs)
+    reference.copy_blocks(want, pairs)
+    assert torch.equal(have, want)
+
+
+def test_blocks_whose_numbers_look_alike(emulator: Emulator) -> None:
+    # The kernel remembers numbers modulo 65,536.
+    pairs = torch.stack((torch.arange(20), torch.arange(65530, 65550)), 1)
+    have = cache(65550, (16,), torch.int8)
     want = have.clone()
     blocks.copy_blocks(have, pairs)
     reference.copy_blocks(want, pairs)

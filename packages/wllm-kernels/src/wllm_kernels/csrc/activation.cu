@@ -61,7 +61,10 @@ DEVICE void act_mul_runs(const ActParameters& p) {
     unpack(gate, gates_read[k]);
     unpack(up, ups_read[k]);
     UNROLL
-    for (int i = 0; i < RUN; i++) gate[i] = rounded<T>(activate<KIND>(gate[i])) * up[i];
+    for (int i = 0; i < RUN; i++) gate[i] = activate<KIND>(gate[i]);
+    round_all<T>(gate);
+    UNROLL
+    for (int i = 0; i < RUN; i++) gate[i] *= up[i];
     store_run(out + column, pack<T>(gate));
   }
 }

@@ -22,6 +22,26 @@ DEVICE float rounded(float value) {
   return to_float(from_float<T>(value));
 }
 
+// Rounds two values to T; one conversion does both if T has 16 bits.
+template <class T>
+DEVICE void round_both(float& x, float& y) {
+  if constexpr (!same_type<T, float>) {
+    const u32 pair = pack2<T>(x, y);
+    x = unpack_low<T>(pair);
+    y = unpack_high<T>(pair);
+  }
+}
+
+template <class T, int N>
+DEVICE void round_all(float (&values)[N]) {
+  if constexpr (N == 1) {
+    values[0] = rounded<T>(values[0]);
+  } else {
+    UNROLL
+    for (int i = 0; i < N; i += 2) round_both<T>(values[i], values[i + 1]);
+  }
+}
+
 template <class T, int N>
 DEVICE Run<T, N> load_run(const T* source) {
   if constexpr (N == 1) {

@@ -36,9 +36,11 @@ DEVICE float inverse_root_mean_square(const NormParameters& p, float sum_of_squa
 
 // The norm without an offset is rounded before it is multiplied by the weight; families that store weight - 1 multiply
 // first.
-template <class T>
-DEVICE float weighted(const NormParameters& p, float normed, float weight) {
-  return p.weight_offset != 0.f ? normed * (weight + p.weight_offset) : rounded<T>(normed) * weight;
+template <class T, int N>
+DEVICE void apply_weight(const NormParameters& p, float (&normed)[N], const float (&weight)[N]) {
+  if (p.weight_offset == 0.f) round_all<T>(normed);
+  UNROLL
+  for (int i = 0; i < N; i++) normed[i] *= weight[i] + p.weight_offset;
 }
 
 template <class T>
@@ -85,7 +87,8 @@ DEVICE void norm_pieces(const NormParameters& p, const RowTeam& team, float* scr
     unpack(values, row[k]);
     unpack(weight, weights[k]);
     UNROLL
-    for (int i = 0; i < N; i++) values[i] = weighted<T>(p, values[i] * scale, weight[i]);
+    for (int i = 0; i < N; i++) values[i] *= scale;
+    apply_weight<T>(p, values, weight);
     store_run(out + piece * N, pack<T>(values));
   }
 }
@@ -109,7 +112,9 @@ DEVICE void norm_elements(const NormParameters& p, const RowTeam& team, float* s
   const float scale = inverse_root_mean_square(p, team_sum(team, squares, scratch));
   const T* source = residual ? residual : x;
   for (int i = team.rank; i < p.size; i += team.size) {
-    out[i] = from_float<T>(weighted<T>(p, to_float(source[i]) * scale, to_float(weight[i])));
+    float normed[1] = {to_float(source[i]) * scale};
+    apply_weight<T>(p, normed, {to_float(weight[i])});
+    out[i] = from_float<T>(normed[0]);
   }
 }
 

@@ -9,22 +9,25 @@ from wllm_kernels.device.arguments import is_aligned
 from wllm_kernels.device.kernel import Kernel
 
 _THREADS, _BATCH = 256, 8  # COPY_THREADS and COPY_BATCH of blocks.cu
+# Of more pairs than that: more blocks, for few pairs must fill a large GPU too.
+_SMALL_BATCH = 4
+_SET_BYTES = 65536 // 8  # SET_BITS
 _PIECES, _BYTES = (
-    Kernel("blocks", name, "4Q3q5i4x", _THREADS, shared_bytes=4) for name in ("copy_blocks", "copy_blocks_bytes")
+    Kernel("blocks", name, "4Q3q5i4x", _THREADS, shared_bytes=2 * _SET_BYTES)
+    for name in ("copy_blocks", "copy_blocks_bytes")
 )
 
 
 def copy_blocks(kv: Tensor, pairs: Tensor) -> None:
     """Copy whole blocks; every source is read before any target is written.
 
-    More pairs than a thread can hold take two launches and a temporary tensor.
+    More pairs than a thread can hold need a temporary tensor of as many blocks.
     """
     if pairs.shape[0] <= _BATCH:
         _copy(kv, kv, pairs, source_column=0)
     else:
         scratch = torch.empty((pairs.shape[0], *kv.shape[1:]), dtype=kv.dtype, device=kv.device)
         _copy(kv, kv, pairs, source_column=0, scratch=scratch)
-        _copy(kv, kv, pairs, source_column=0, scratch=scratch, second_launch=True)
 
 
 def swap_blocks(kv: Tensor, host: Tensor, pairs: Tensor, to_host: bool) -> None:
@@ -35,15 +38,7 @@ def swap_blocks(kv: Tensor, host: Tensor, pairs: Tensor, to_host: bool) -> None:
         _copy(host, kv, pairs, source_column=1)
 
 
-def _copy(
-    source: Tensor,
-    target: Tensor,
-    pairs: Tensor,
-    *,
-    source_column: int,
-    scratch: Tensor | None = None,
-    second_launch: bool = False,
-) -> None:
+def _copy(source: Tensor, target: Tensor, pairs: Tensor, *, source_column: int, scratch: Tensor | None = None) -> None:
     num_pairs, item = pairs.shape[0], source.element_size()
     block_bytes = source.shape[1:].numel() * item
     if not num_pairs or not block_bytes:
@@ -54,7 +49,9 @@ def _copy(
     aligned = is_aligned(source_at, target_at, scratch_at, source_stride, target_stride, block_bytes)
     pieces = block_bytes // 16 if aligned else block_bytes
     parts = -(-pieces // _THREADS)
+    batch = _BATCH if scratch is None else _SMALL_BATCH
+    batches = -(-num_pairs // batch) + (scratch is not None)
     (_PIECES if aligned else _BYTES).launch(
-        pairs.device, (parts * -(-num_pairs // _BATCH), 1, 1), source_at, target_at, scratch_at, pairs.data_ptr(),
-        source_stride, target_stride, block_bytes, num_pairs, pieces, parts, source_column, second_launch,
+        pairs.device, (parts * batches, 1, 1), source_at, target_at, scratch_at, pairs.data_ptr(), source_stride,
+        target_stride, block_bytes, num_pairs, batch, pieces, parts, source_column,
     )  # fmt: skip

@@ -11,6 +11,7 @@ _WARP = 32
 _PIECES_PER_THREAD = 4  # NORM_PIECES of norm.cu
 # Rows of so many 16-byte pieces have a warp each; a row of single elements has one up to so many elements.
 _WARP_PIECES, _WARP_ELEMENTS = _WARP * _PIECES_PER_THREAD, 1024
+_MANY_ROWS = 128
 _THREADS = (128, 256, 512, 1024)
 
 _KERNELS = {
@@ -50,8 +51,9 @@ def _shape(rows: int, size: int, pieces: int) -> tuple[int, int, int]:
     if 0 < pieces <= _WARP_PIECES or (not pieces and size <= _WARP_ELEMENTS):
         threads = _THREADS[0]
         return threads, _WARP, -(-rows * _WARP // threads)
-    # Two pieces for each thread: enough loads on their way, and a short chain for a single row.
-    for threads in _THREADS[1:-1]:
-        if 0 < pieces <= 2 * threads:
+    # Few rows: short chains. Many: as many loads of each thread on their way as it can hold, and small blocks.
+    per_thread = 2 if rows < _MANY_ROWS else _PIECES_PER_THREAD
+    for threads in _THREADS[:-1]:
+        if 0 < pieces <= per_thread * threads:
             return threads, threads, rows
     return _THREADS[-1], _THREADS[-1], rows

@@ -12,8 +12,11 @@ from wllm_kernels.device.kernel import Kernel
 from wllm_kernels.errors import InvalidArgument
 
 _THREADS = 128
-_LAYOUT = "4Q4q5Q9if"
+_LAYOUT = "4Q4q5Q11if"
 _LARGEST_TEAM = 32
+_TEAM_HEADS = 2  # ROPE_HEADS of rope.cu
+# A step of so many lanes with one head each fills a large GPU; beyond, fewer lanes with more loads each are faster.
+_MANY_LANES = 1 << 15
 # A lane of the kernels for single elements holds so many pairs.
 _LARGEST_HEAD_DIM = 2 * 8 * _LARGEST_TEAM
 
@@ -80,10 +83,13 @@ def rope_kv_write(
     ):
         in_runs, span = False, 2
     team_log2 = (min(_LARGEST_TEAM, -(-head_dim // span)) - 1).bit_length()
-    lanes = tokens * (num_heads + 2 * num_kv_heads) << team_log2
+    heads = num_heads + 2 * num_kv_heads
+    team_heads = _TEAM_HEADS if in_runs and tokens * heads << team_log2 > _MANY_LANES else 1
+    teams = -(-heads // team_heads)
+    blocks = -(-(tokens * teams << team_log2) // _THREADS)
     kernels[0 if in_runs else 1].launch(
-        qkv.device, (-(-lanes // _THREADS), 1, 1), qkv_at, positions.data_ptr(), angles_at, kv_at, block, side, head,
-        cell, cells.data_ptr(), q_norm_at, k_norm_at, 0 if kv_scale is None else kv_scale.data_ptr(), out_at, tokens,
-        num_heads, num_kv_heads, head_dim, rotary_dim, block_size, team_log2, interleaved,
+        qkv.device, (blocks, 1, 1), qkv_at, positions.data_ptr(), angles_at, kv_at, block, side, head, cell,
+        cells.data_ptr(), q_norm_at, k_norm_at, 0 if kv_scale is None else kv_scale.data_ptr(), out_at, tokens,
+        num_heads, num_kv_heads, head_dim, rotary_dim, block_size, team_log2, teams, team_heads, interleaved,
         cos_sin.dtype == torch.float32, eps,
     )  # fmt: skip

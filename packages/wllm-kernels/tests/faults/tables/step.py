@@ -45,40 +45,39 @@ BLOCKS = Table(
     tests=("test_emulator_step.py",),
     files={
         "blocks.cu": {
-            "pieces behind the block": ("if (piece >= p.pieces) return;", ""),
-            "reads pairs behind the last": (
-                "if (pair >= p.num_pairs) break;\n    if (!p.second_launch) {",
-                "if (!p.second_launch) {",
-            ),
-            "writes pairs behind the last": (
-                "if (pair >= p.num_pairs) break;\n    const bool detour",
-                "const bool detour",
-            ),
+            "pieces behind the block": ("piece < p.pieces ? smaller(p.batch", "true ? smaller(p.batch"),
+            "tangled pieces behind the block": ("|| piece >= p.pieces) return;", ") return;"),
+            "pairs behind the last": ("smaller(p.batch, p.num_pairs - first)", "p.batch"),
+            "tangled pairs behind the last": ("pair >= p.num_pairs || !is_tangled", "!is_tangled"),
             "writes before it has read": (
-                "p.source_stride) + piece);",
-                "p.source_stride) + piece);\n"
-                "      if (!p.scratch) {\n"
-                "        write_piece((Piece*)(p.target + target_block(p, pair) * p.target_stride) + piece, held[k]);\n"
-                "      }",
+                "(p, first + k) + piece);\n  }",
+                "(p, first + k) + piece);\n"
+                "    if (!p.scratch) write_piece(target_of<Piece>(p, first + k) + piece, held[k]);\n  }",
             ),
             "sources and targets change places": ("pair + p.source_column]", "pair + 1 - p.source_column]"),
-            "first batch only": ("blockIdx.x / p.parts * COPY_BATCH", "0"),
+            "first batch only": ("blockIdx.x / p.parts * p.batch", "0"),
             "first part only": ("blockIdx.x % p.parts * COPY_THREADS + threadIdx.x", "threadIdx.x"),
-            "nothing goes over scratch": ("p.scratch ? targets_that_are_sources(p, first) : 0", "0"),
-            "looks at the first sources only": (
-                "pair < p.num_pairs; pair += COPY_THREADS",
-                "pair < COPY_THREADS; pair += COPY_THREADS",
+            "targets may be sources": ("contains(sets.sources, target_block(p, pair)) ||", ""),
+            "sources may be targets": ("|| contains(sets.targets, source_block(p, pair))", ""),
+            "tangled pairs are copied at once too": ("if (p.scratch && is_tangled(p, sets, first + k)) continue;", ""),
+            "looks at the first pairs only": (
+                "pair += COPY_THREADS) {\n    insert",
+                "pair += p.num_pairs) {\n    insert",
             ),
-            "looks at the first pair of a batch": ("target_block(p, first + k) ?", "target_block(p, first) ?"),
-            "forgets what it found": ("if (threadIdx.x == 0) *found = 0;", ""),
-            "stays in scratch": ("} else if (detour || !p.second_launch) {", "} else if (!p.second_launch) {"),
-            "another block of scratch": (
-                "p.scratch + pair * p.scratch_stride) + piece, held",
-                "p.scratch) + piece, held",
+            "looks for tangles among the first pairs": (
+                "pair += COPY_THREADS) found",
+                "pair += p.num_pairs) found",
             ),
+            "asks one thread for tangles": ("__syncthreads_or(found)", "found"),
+            "sets start full": ("store16(shared + 16 * i, {{0, 0, 0, 0}});", ""),
+            "sets start half full": ("i < 2 * SET_WORDS / 4; i +=", "i < SET_WORDS / 4; i +="),
+            "sets of one word": ("&set[bit / 32]", "&set[0]"),
+            "stays in scratch": ("move_tangled<Piece, true>(p, sets, piece);", ""),
+            "one block of scratch": ("p.scratch + pair * p.scratch_stride", "p.scratch"),
         }
     },
     survivors={
-        "blocks.cu: forgets what it found": "more goes over scratch than must: slower, not wrong",
+        "blocks.cu: sets start full": "all pairs are tangled then: slower, not wrong",
+        "blocks.cu: sets start half full": "all pairs are tangled then: slower, not wrong",
     },
 )
