@@ -89,6 +89,12 @@ def test_extreme_filters(draw_tokens: Callable[..., Tensor], temperature: float,
     assert torch.equal(draw_tokens(logits, draw=draw), sample(logits, draw=draw))
 
 
+def test_huge_distances(draw_tokens: Callable[..., Tensor]) -> None:
+    logits = torch.randn(8, 300) * 1e30
+    draw = make_draw(8, 300, filters=True)
+    assert torch.equal(draw_tokens(logits, draw=draw), sample(logits, draw=draw))
+
+
 @pytest.mark.usefixtures("_way")
 def test_greedy_tie_goes_to_the_lowest_id(draw_tokens: Callable[..., Tensor]) -> None:
     logits = torch.full((2, 500), -3.0)

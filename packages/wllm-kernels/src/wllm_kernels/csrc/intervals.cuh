@@ -6,7 +6,8 @@ constexpr int INTERVAL_BITS = 11;
 constexpr int INTERVALS = 1 << INTERVAL_BITS;
 
 // A token's distance is how far its logit is below the largest of the row, over the temperature: the bits of that
-// float, which is never negative, are the key by which tokens are sorted, the best first.
+// float, which is never negative, are the key by which tokens are sorted, the best first. No limit lets an infinite
+// distance through: banned tokens, and what is read behind the end of a row.
 constexpr u32 LAST_FINITE = 0x7f7fffffu;
 constexpr int DISTANCE_BITS = 31;
 

@@ -21,8 +21,8 @@ DEVICE u64 wanted_mass(u64 total, float top_p) {
 
 DEVICE void draw_slice(const SampleParameters& p, const SampleRow& r, Scratch& scratch) {
   Race race{r.noise, r.limit};
-  visit_logits(r.logits, r.begin, r.end, [&](float logit, int id, bool inside) {
-    if (inside) race.enter(distance_key(logit, r.largest, r.temperature), id);
+  visit_logits(r.logits, r.begin, r.end, [&](float logit, int id, bool) {
+    race.enter(distance_key(logit, r.largest, r.temperature), id);
   });
   const u64 best = block_largest(race.best, scratch);
   u64* drawn = p.drawn + (i64)blockIdx.y * p.num_slices;
@@ -36,9 +36,9 @@ DEVICE void draw_slice(const SampleParameters& p, const SampleRow& r, Scratch& s
 DEVICE void weigh_slice(const SampleRow& r, const SampleTally& tally, SampleState& state) {
   clear(tally.counts);
   clear(tally.masses);
-  visit_logits(r.logits, r.begin, r.end, [&](float logit, int id, bool inside) {
+  visit_logits(r.logits, r.begin, r.end, [&](float logit, int, bool) {
     const u32 key = distance_key(logit, r.largest, r.temperature);
-    if (!inside || key > r.limit) return;
+    if (key > r.limit) return;
     tally.counts.add(interval_of(key), key);
     tally.masses.add(interval_of(key), key);
   });
@@ -112,9 +112,9 @@ DEVICE void choose(const SampleParameters& p, const SampleRow& r, const Tokens& 
 
 DEVICE void gather_slice(const SampleRow& r, SampleState& state, u64* candidates) {
   const int last = state.last_interval;
-  visit_logits(r.logits, r.begin, r.end, [&](float logit, int id, bool inside) {
+  visit_logits(r.logits, r.begin, r.end, [&](float logit, int id, bool) {
     const u32 key = distance_key(logit, r.largest, r.temperature);
-    append(inside && key <= r.limit && interval_of(key) <= last, (u64)key << 32 | (u32)id, candidates, &state.taken);
+    append(key <= r.limit && interval_of(key) <= last, (u64)key << 32 | (u32)id, candidates, &state.taken);
   });
 }
 

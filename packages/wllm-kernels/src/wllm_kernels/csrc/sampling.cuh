@@ -128,8 +128,8 @@ struct RowTokens {
 
   template <class Visit>
   void visit(const Visit& visit) const {
-    visit_logits(r.logits, 0, vocab_size, [&](float logit, int id, bool inside) {
-      if (inside) visit(distance_key(logit, r.largest, r.temperature), id);
+    visit_logits(r.logits, 0, vocab_size, [&](float logit, int id, bool) {
+      visit(distance_key(logit, r.largest, r.temperature), id);
     });
   }
 };
