@@ -24,7 +24,7 @@ CACHES = [
 @pytest.mark.parametrize("size", [1, 7, 64, 576, 896, 1000, 4096, 5001, 8192, 20_000])
 @pytest.mark.parametrize("residual", [False, True])
 def test_norm(dtype: torch.dtype, size: int, residual: bool) -> None:
-    for rows, offset in ((1, 0.0), (67, 1.0)):
+    for rows, offset in ((1, 0.0), (67, 1.0), (130, 0.0)):
         check_norm("cuda", dtype, rows, size, residual=residual, offset=offset)
 
 
@@ -50,6 +50,8 @@ def test_rope(dtype: torch.dtype, cache: torch.dtype | None, head_norms: bool) -
         for rotation in (Rotation(dim), Rotation(dim // 2, interleaved=True), Rotation(dim // 4)):
             for tokens in (1, 37):
                 check_rope("cuda", shape, Rotation(rotation.rotary_dim, rotation.interleaved, head_norms), tokens)
+    # Enough tokens for two heads a lane; an odd number of heads.
+    check_rope("cuda", Shape(7, 1, 128, 16, dtype, cache), Rotation(128, head_norms=head_norms), 700)
 
 
 @pytest.mark.parametrize("seed", range(12))
