@@ -106,9 +106,11 @@ def test_blocks_that_change_places(emulator: Emulator, copy: Callable[[Tensor, T
     assert torch.equal(kv, torch.arange(12.0).view(3, 4)[[2, 0, 1]])
 
 
+@pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("reader", [0, 290])
-def test_a_target_that_another_batch_reads(emulator: Emulator, reader: int) -> None:
-    # 300 pairs, of which only the last one's target is read, by one other.
+def test_a_target_that_another_batch_reads(emulator: Emulator, reader: int, seed: int) -> None:
+    # 300 pairs, of which only the last one's target is read, by one other. The seed is the order of the blocks.
+    emulator.seed = seed
     pairs = torch.stack((torch.arange(300), torch.arange(300, 600)), 1)
     pairs[-1, 1] = reader
     have = cache(600, (16,), torch.int8)
