@@ -89,7 +89,7 @@ static void* check16(const void* pointer) {
 
 static u8* from_shared(u32 address, int bytes) {
   if (address < SHARED_BASE || address + bytes > SHARED_BASE + shared_bytes) fail("access outside of shared memory");
-  return (u8*)check16(shared + (address - SHARED_BASE));
+  return (u8*)check16(current->block->shared + (address - SHARED_BASE));
 }
 
 static void carry_out(const Copy& copy) {
@@ -131,7 +131,7 @@ DEVICE u64 load_volatile(const u64* source) {
 }
 
 DEVICE u32 shared_address(const void* pointer) {
-  return (u32)((const u8*)pointer - emulator::shared) + emulator::SHARED_BASE;
+  return (u32)((const u8*)pointer - emulator::current->block->shared) + emulator::SHARED_BASE;
 }
 
 // Hardware copies at any time between this call and the wait: here at one of the two ends, by chance, so that both a

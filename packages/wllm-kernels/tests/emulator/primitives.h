@@ -16,13 +16,13 @@
   }                                                                                                                \
   static void NAME##_body(const PARAMETERS& params)
 
-#define SHARED_MEMORY(NAME) u8* const NAME = emulator::shared
+#define SHARED_MEMORY(NAME) u8* const NAME = emulator::current->block->shared
 
 // ---- CUDA's own -----------------------------------------------------------------------------------------------------
 
 #define threadIdx (emulator::current->thread)
-#define blockIdx emulator::block_index
-#define blockDim emulator::block
+#define blockIdx (emulator::current->block->index)
+#define blockDim emulator::block_size
 #define gridDim emulator::grid
 
 struct int2 { int x, y; };
@@ -81,9 +81,10 @@ static inline void __threadfence() {}
 static inline void __threadfence_block() {}
 static inline void __syncthreads(CALLER) { emulator::pass_barrier(HERE("__syncthreads")); }
 static inline int __syncthreads_or(int predicate, CALLER) {
-  emulator::barrier_vote |= predicate != 0;
+  emulator::Block* block = emulator::current->block;
+  block->barrier_vote |= predicate != 0;
   emulator::pass_barrier(HERE("__syncthreads_or"));
-  return emulator::barrier_result;
+  return block->barrier_result;
 }
 static inline void __syncwarp(u32 mask = ~0u, CALLER) { emulator::meet(HERE("__syncwarp"), mask, nullptr, nullptr); }
 

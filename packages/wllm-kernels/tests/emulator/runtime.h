@@ -1,6 +1,6 @@
-// A grid of CUDA threads on one CPU thread: every thread is a fiber, blocks run one after the other. What hardware may
-// do in any order happens here in an order drawn from a seed: which block comes next, which warp runs ahead and how
-// far, which of its lanes comes first.
+// A grid of CUDA threads on one CPU thread: every thread is a fiber, and a few blocks run at a time. What hardware may
+// do in any order happens here in an order drawn from a seed: which block comes next, which of them and which of its
+// warps runs ahead and how far, which of its lanes comes first.
 //
 // Reported, with block, thread and source line: a collective that lanes of one warp reach at different places or that
 // some never reach, barriers likewise, accesses outside of shared memory or of a guarded tensor, unaligned ones, copies
@@ -47,9 +47,11 @@ struct CopyQueue {
 };
 
 struct Fiber;
+struct Block;
 typedef void (*Compute)(Fiber* const* warp, u32 lanes);
 
 struct Fiber {
+  Block* block;
   ucontext_t start;
   jmp_buf resume;
   bool started = false;
@@ -72,18 +74,28 @@ constexpr int LANES = 32, MAX_THREADS = 1024, MAX_SHARED = 256 * 1024, PAGE = 40
 constexpr size_t STACK = 256 * 1024;
 constexpr u32 SHARED_BASE = 1024;  // of shared addresses; no pointer is 0
 
-static Fiber* fibers[MAX_THREADS];
+// A block that runs, or the place of one.
+struct Block {
+  Dimensions index;
+  bool running;
+  int num_done, num_at_barrier;
+  int slow_warp;  // or -1
+  bool barrier_vote, barrier_result;  // of __syncthreads_or
+  Warp warps[MAX_THREADS / LANES];
+  Fiber* fibers[MAX_THREADS];
+  u8 *arena, *shared;  // its shared memory ends where the arena ends
+};
+constexpr int BLOCKS = 3;
+
+static Block blocks[BLOCKS];
 static Fiber* current;
-static Warp warps[MAX_THREADS / LANES];
-static Dimensions grid, block, block_index;
-static int num_threads, num_warps, num_done, num_at_barrier;
-static bool barrier_vote, barrier_result;  // of __syncthreads_or
+static Dimensions grid, block_size;
+static int num_threads, num_warps;
 static unsigned long long random_state;
 static jmp_buf scheduler, abandoned;
 static void (*body)(const void*);
 static const void* body_params;
 static char report[1024];
-static u8 *arena, *shared;  // the shared memory of the running block ends where the arena ends
 static int shared_bytes;
 
 static u32 draw(u32 limit) {
@@ -92,8 +104,9 @@ static u32 draw(u32 limit) {
 }
 
 [[noreturn]] static void fail(const char* what) {
-  snprintf(report + strlen(report), sizeof(report) - strlen(report), "%s (block %u %u %u, thread %d)", what,
-           block_index.x, block_index.y, block_index.z, current ? current->number : -1);
+  const Dimensions& index = current->block->index;
+  snprintf(report + strlen(report), sizeof(report) - strlen(report), "%s (block %u %u %u, thread %d)", what, index.x,
+           index.y, index.z, current->number);
   siglongjmp(abandoned, 1);
 }
 
@@ -109,9 +122,10 @@ static void run_fiber() {
   for (;;) {
     body(body_params);
     if (current->queue.num_copies) fail("a thread ends while copies to shared memory are on their way");
-    warps[current->warp].running &= ~(1u << current->lane);
-    warps[current->warp].done |= 1u << current->lane;
-    num_done++;
+    Warp& warp = current->block->warps[current->warp];
+    warp.running &= ~(1u << current->lane);
+    warp.done |= 1u << current->lane;
+    current->block->num_done++;
     if (!_setjmp(current->resume)) _longjmp(scheduler, 1);
   }
 }
@@ -140,10 +154,10 @@ static void note_difference(const char* what, const Place& a, const Place& b) {
 
 // Ends the collective that `fiber` waits in if all have come: the lanes of its mask, but for those that exited.
 static bool try_to_meet(const Fiber* fiber) {
-  Warp& warp = warps[fiber->warp];
+  Warp& warp = fiber->block->warps[fiber->warp];
   if ((warp.meeting & fiber->mask) != (fiber->mask & ~warp.done)) return false;
   const u32 lanes = warp.meeting & fiber->mask;
-  Fiber* const* of_warp = fibers + fiber->warp * LANES;
+  Fiber* const* of_warp = fiber->block->fibers + fiber->warp * LANES;
   for (int lane = 0; lane < LANES; lane++) {
     if (!(lanes >> lane & 1)) continue;
     if (!same_place(of_warp[lane]->place, fiber->place) || of_warp[lane]->mask != fiber->mask) {
@@ -164,42 +178,55 @@ static void meet(const Place& place, u32 mask, void* data, Compute compute) {
   fiber->data = data;
   fiber->compute = compute;
   if (!(mask >> fiber->lane & 1)) fail("a lane is missing in its own mask");
-  warps[fiber->warp].running &= ~(1u << fiber->lane);
-  warps[fiber->warp].meeting |= 1u << fiber->lane;
+  Warp& warp = fiber->block->warps[fiber->warp];
+  warp.running &= ~(1u << fiber->lane);
+  warp.meeting |= 1u << fiber->lane;
   if (!try_to_meet(fiber)) wait();
 }
 
 static void pass_barrier(const Place& place) {
+  Block* block = current->block;
   current->place = place;
-  warps[current->warp].running &= ~(1u << current->lane);
-  num_at_barrier++;
+  block->warps[current->warp].running &= ~(1u << current->lane);
+  block->num_at_barrier++;
   wait();
 }
 
-static void open_barrier() {
-  num_at_barrier = 0;
-  barrier_result = barrier_vote;
-  barrier_vote = false;
+static bool is_done(const Fiber* fiber) {
+  return fiber->block->warps[fiber->warp].done >> fiber->lane & 1;
+}
+
+// None in half of the blocks, so that some get far ahead of others.
+static int draw_slow_warp() {
+  return draw(2) ? (int)draw(num_warps) : -1;
+}
+
+static void open_barrier(Block& block) {
+  block.num_at_barrier = 0;
+  block.slow_warp = draw_slow_warp();
+  block.barrier_result = block.barrier_vote;
+  block.barrier_vote = false;
   const Fiber* first = nullptr;
   for (int thread = 0; thread < num_threads; thread++) {
-    const Fiber* fiber = fibers[thread];
-    if (warps[fiber->warp].done >> fiber->lane & 1) continue;
+    Fiber* fiber = block.fibers[thread];
+    if (is_done(fiber)) continue;
     if (!first) first = fiber;
     if (!same_place(fiber->place, first->place)) {
+      current = fiber;
       note_difference("threads of a block at different barriers", first->place, fiber->place);
       fail("");
     }
-    warps[fiber->warp].running |= 1u << fiber->lane;
+    block.warps[fiber->warp].running |= 1u << fiber->lane;
   }
 }
 
-[[noreturn]] static void report_stuck() {
+[[noreturn]] static void report_stuck(Block& block) {
   const Fiber *first = nullptr, *other = nullptr;
   for (int thread = 0; thread < num_threads; thread++) {
-    const Fiber* fiber = fibers[thread];
-    if (warps[fiber->warp].done >> fiber->lane & 1) continue;
-    if (!first) first = fiber;
-    if (!same_place(fiber->place, first->place)) other = fiber;
+    if (is_done(block.fibers[thread])) continue;
+    current = block.fibers[thread];
+    if (!first) first = current;
+    if (!same_place(current->place, first->place)) other = current;
   }
   if (other) {
     note_difference("threads wait for each other", first->place, other->place);
@@ -211,74 +238,61 @@ static void open_barrier() {
 }
 
 // The lanes of a warp in an order that changes, each until it waits.
-static void run_lanes(int warp) {
+static void run_lanes(Block& block, int number) {
+  Warp& warp = block.warps[number];
+  Fiber* const* of_warp = block.fibers + number * LANES;
   const u32 first = draw(LANES), step = draw(2) ? 1 : LANES - 1;
   for (u32 i = 0; i < LANES; i++) {
     const u32 lane = (first + i * step) % LANES;
-    if (!(warps[warp].running >> lane & 1)) continue;
-    resume(fibers[warp * LANES + lane]);
-    if (!(warps[warp].done >> lane & 1)) continue;
+    if (!(warp.running >> lane & 1)) continue;
+    resume(of_warp[lane]);
+    if (!(warp.done >> lane & 1)) continue;
     // Lanes may have waited for this one only.
     for (u32 other = 0; other < LANES; other++) {
-      if (warps[warp].meeting >> other & 1) try_to_meet(fibers[warp * LANES + other]);
+      if (warp.meeting >> other & 1) try_to_meet(of_warp[other]);
     }
   }
 }
 
-static void start_block() {
-  num_done = num_at_barrier = 0;
-  barrier_vote = false;
+static void start_block(Block& block, unsigned position) {
+  block.index = {position % grid.x, position / grid.x % grid.y, position / (grid.x * grid.y)};
+  block.running = true;
+  block.num_done = block.num_at_barrier = 0;
+  block.slow_warp = draw_slow_warp();
+  block.barrier_vote = false;
   for (int warp = 0; warp < num_warps; warp++) {
     const int lanes = num_threads - warp * LANES;
     const u32 absent = lanes >= LANES ? 0u : ~0u << lanes;
-    warps[warp] = {~absent, 0u, absent};
+    block.warps[warp] = {~absent, 0u, absent};
   }
   for (int thread = 0; thread < num_threads; thread++) {
-    fibers[thread]->queue.num_copies = fibers[thread]->queue.num_groups = 0;
+    block.fibers[thread]->queue.num_copies = block.fibers[thread]->queue.num_groups = 0;
   }
-  memset(shared, 0xff, arena + MAX_SHARED - shared);  // NaN in every float type
+  block.shared = block.arena + MAX_SHARED - (shared_bytes + 127) / 128 * 128;
+  memset(block.shared, 0xff, block.arena + MAX_SHARED - block.shared);  // NaN in every float type
 }
 
-static void check_slack() {
-  for (u8* byte = shared + shared_bytes; byte < arena + MAX_SHARED; byte++) {
+static void end_block(Block& block) {
+  block.running = false;
+  for (u8* byte = block.shared + shared_bytes; byte < block.arena + MAX_SHARED; byte++) {
     if (*byte != 0xff) fail("wrote behind the end of shared memory");
   }
 }
 
-static void run_block() {
-  start_block();
-  while (num_done < num_threads) {
-    if (num_at_barrier && num_at_barrier + num_done == num_threads) open_barrier();
-    int warp = draw(num_warps), tried = 0;
-    while (!warps[warp].running && tried++ < num_warps) warp = (warp + 1) % num_warps;
-    if (!warps[warp].running) report_stuck();
-    // Bursts of very different length: near lockstep as well as one warp far ahead.
-    for (int burst = 1 << draw(10); burst && warps[warp].running; burst--) run_lanes(warp);
+static void advance(Block& block) {
+  if (block.num_at_barrier && block.num_at_barrier + block.num_done == num_threads) open_barrier(block);
+  const int first = draw(num_warps);
+  int warp = -1;
+  for (int i = 0; i < num_warps; i++) {
+    const int candidate = (first + i) % num_warps;
+    if (block.warps[candidate].running && (warp < 0 || warp == block.slow_warp)) warp = candidate;
   }
-  check_slack();
-}
-
-static void prepare_fibers() {
-  if (!arena) {
-    u8* mapping = (u8*)mmap(nullptr, MAX_SHARED + 2 * GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    arena = mapping + GUARD;
-    mprotect(arena, MAX_SHARED, PROT_READ | PROT_WRITE);
-    memset(arena, 0xff, MAX_SHARED);
-  }
-  for (int thread = 0; thread < num_threads; thread++) {
-    if (fibers[thread]) continue;
-    Fiber* fiber = fibers[thread] = new Fiber;
-    fiber->number = thread;
-    fiber->warp = thread / LANES;
-    fiber->lane = thread % LANES;
-    fiber->thread = {(unsigned)thread, 0, 0};
-    u8* stack = (u8*)mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    mprotect(stack, PAGE, PROT_NONE);
-    getcontext(&fiber->start);
-    fiber->start.uc_stack.ss_sp = stack;
-    fiber->start.uc_stack.ss_size = STACK;
-    makecontext(&fiber->start, run_fiber, 0);
-  }
+  if (warp < 0) report_stuck(block);
+  // One warp is left behind, most of the time also when all others wait for it: the other blocks may go on meanwhile.
+  if (warp == block.slow_warp && draw(256)) return;
+  // Bursts of very different length: near lockstep as well as one warp far ahead.
+  for (int burst = 1 << draw(10); burst && block.warps[warp].running; burst--) run_lanes(block, warp);
+  if (block.num_done == num_threads) end_block(block);
 }
 
 static void run_grid() {
@@ -294,9 +308,54 @@ static void run_grid() {
     }
     if (a == 1) break;
   }
-  for (unsigned i = 0; i < num_blocks; i++, position = (unsigned)(((u64)position + step) % num_blocks)) {
-    block_index = {position % grid.x, position / grid.x % grid.y, position / (grid.x * grid.y)};
-    run_block();
+  for (Block& block : blocks) block.running = false;
+  unsigned started = 0;
+  for (;;) {
+    Block& block = blocks[draw(BLOCKS)];
+    if (!block.running && started < num_blocks) {
+      start_block(block, position);
+      position = (unsigned)(((u64)position + step) % num_blocks);
+      started++;
+    }
+    if (block.running) advance(block);
+    bool any = started < num_blocks;
+    for (const Block& other : blocks) any |= other.running;
+    if (!any) return;
+  }
+}
+
+static u8* reserve(size_t size, int protection) {
+  return (u8*)mmap(nullptr, size, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
+
+static void prepare_fiber(Block& block, int thread) {
+  Fiber* fiber = block.fibers[thread] = new Fiber;
+  fiber->block = &block;
+  fiber->number = thread;
+  fiber->warp = thread / LANES;
+  fiber->lane = thread % LANES;
+  fiber->thread = {(unsigned)thread, 0, 0};
+  u8* stack = reserve(STACK, PROT_READ | PROT_WRITE);
+  mprotect(stack, PAGE, PROT_NONE);
+  getcontext(&fiber->start);
+  fiber->start.uc_stack.ss_sp = stack;
+  fiber->start.uc_stack.ss_size = STACK;
+}
+
+// Fibers that do not stand at the end of a kernel begin anew.
+static void prepare_blocks(bool anew) {
+  for (Block& block : blocks) {
+    if (!block.arena) {
+      block.arena = reserve(MAX_SHARED + 2 * GUARD, PROT_NONE) + GUARD;
+      mprotect(block.arena, MAX_SHARED, PROT_READ | PROT_WRITE);
+    }
+    for (int thread = 0; thread < num_threads; thread++) {
+      const bool is_new = !block.fibers[thread];
+      if (is_new) prepare_fiber(block, thread);
+      if (!is_new && !anew) continue;
+      block.fibers[thread]->started = false;
+      makecontext(&block.fibers[thread]->start, run_fiber, 0);
+    }
   }
 }
 
@@ -317,23 +376,18 @@ static const char* launch(void (*kernel)(const void*), const void* params, const
   body = kernel;
   body_params = params;
   grid = {(unsigned)sizes[0], (unsigned)sizes[1], (unsigned)sizes[2]};
-  block = {(unsigned)threads, 1, 1};
+  block_size = {(unsigned)threads, 1, 1};
   num_threads = threads;
   num_warps = (threads + LANES - 1) / LANES;
   random_state = seed;
   report[0] = 0;
-  current = nullptr;
-  prepare_fibers();
   shared_bytes = dynamic_shared_bytes;
-  shared = arena + MAX_SHARED - (shared_bytes + 127) / 128 * 128;
+  prepare_blocks(false);
   const bool failed = sigsetjmp(abandoned, 1);
   if (!failed) {
     run_grid();
   } else {
-    for (int thread = 0; thread < num_threads; thread++) {  // their stacks are in the middle of something
-      fibers[thread]->started = false;
-      makecontext(&fibers[thread]->start, run_fiber, 0);
-    }
+    prepare_blocks(true);
   }
 
   for (int i = 0; i < 4; i++) sigaction(signals[i], &previous[i], nullptr);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from faults.fault import Table
 
-_ONE_ORDER = "blocks run one after the other here, so that memory has one order; only a GPU can tell"
+_ONE_ORDER = "memory has one order here; only a GPU can tell"
 
 TABLE = Table(
     tests=("test_attention_decode.py",),
@@ -174,7 +174,6 @@ TABLE = Table(
         "attention_decode_slice.cuh: copies a cell behind the last": "its key is hidden",
         "attention_decode.cu: attend_part: __syncwarp(); #1": f"the next matrix load meets all lanes; {_ONE_ORDER}",
         "attention_decode.cu: attend_part: __syncwarp(); #2": f"the last matrix load meets all lanes; {_ONE_ORDER}",
-        "attention_decode_merge.cuh: arrives_last: __syncthreads(); #1": _ONE_ORDER,
         "attention_decode_merge.cuh: arrives_last: __threadfence(); #1": _ONE_ORDER,
         "attention_decode_merge.cuh: arrives_last: __threadfence(); #2": _ONE_ORDER,
         "attention_work.cuh: causal is ignored": "cells that no line sees are read, and hidden",
