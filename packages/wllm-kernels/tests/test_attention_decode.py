@@ -192,6 +192,20 @@ def test_long_parts(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None
     check(emulator, make_step(emulator, [5100], [1], group=1, num_kv_heads=1))
 
 
+# 4 blocks for 18 segments, which lie behind each other.
+def test_more_segments_than_blocks(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = DeviceProperties(89, num_multiprocessors=2, max_shared_bytes=99 * 1024)
+    monkeypatch.setattr(emulator, "properties", lambda _: gpu)
+    check(emulator, make_step(emulator, [300, 5, 700, 0, 65, 16, 400], [1, 1, 5, 40, 1, 16, 1], group=3))
+
+
+# Aligned, 3 parts of 4 would be empty.
+def test_rows_of_very_different_lengths(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = DeviceProperties(89, num_multiprocessors=5, max_shared_bytes=99 * 1024)
+    monkeypatch.setattr(emulator, "properties", lambda _: gpu)
+    check(emulator, make_step(emulator, [2600, 70, 70], [1, 1, 1]))
+
+
 def test_a_step_with_long_rows(emulator: Emulator) -> None:
     step = make_step(emulator, [70, 50, 0, 20, 30], [1, 40, 1, 2, 20], extra_tokens=2)
     tables = step.block_table, step.seq_lens, step.cu_q

@@ -100,6 +100,7 @@ struct SameAs {
     return old;                                                          \
   }
 ATOMIC(atomicAdd, old + value)
+ATOMIC(add_in_order, old + value)
 ATOMIC(atomicSub, old - value)
 ATOMIC(atomicExch, value)
 ATOMIC(atomicMin, value < old ? value : old)

@@ -3,16 +3,15 @@
 // A tile of 16 lines, the heads of a group for one or more queries, meets the cells of its row on the tensor cores; the
 // cells are split between blocks as attention_work.cuh says, and in a block every warp takes a slice of each unit. A
 // warp copies, attends and rescales for itself (online softmax: Milakov and Gimelshein, "Online normalizer calculation
-// for softmax", 2018; split over cells: Dao et al., "Flash-Decoding for long-context inference", 2023). The parts of a
-// segment are merged by the block that finishes last, so one launch is all.
+// for softmax", 2018). The parts of a segment are merged by the block that finishes last, so one launch is all.
 //
 // Grid: as many blocks as the plan has. Block: WARPS warps. Shared memory: the stages of all warps, then their results.
 
 // ---- copies ---------------------------------------------------------------------------------------------------------
 
-// The places of this warp's slices of units `first` to `end` - 1, one in each lane.
+// Where this warp's slices of units `first` to `end` - 1 lie in the cache, a slice in each lane.
 struct SlicePlaces {
-  SlicePlace place;
+  int block, cell;
   int first, end;
 };
 
@@ -22,19 +21,13 @@ DEVICE int first_cell_of_slice(const Part& part, int unit) {
 }
 
 template <class Shape>
-DEVICE SlicePlaces planned_places(const DecodeParameters& p, int first_unit) {
-  const SlicePlace* const places = plan_at(p.plan, gridDim.x, Shape::WARPS).places;
-  const int warp = blockIdx.x * Shape::WARPS + threadIdx.x / WARP;
-  return {places[warp * PLANNED_UNITS + threadIdx.x % PLANNED_UNITS], first_unit, first_unit + PLANNED_UNITS};
-}
-
-template <class Shape>
 DEVICE SlicePlaces look_up_places(const DecodeParameters& p, const Part& part, int first_unit) {
   const int unit = first_unit + threadIdx.x % WARP, cell = first_cell_of_slice<Shape>(part, unit);
-  SlicePlaces places = {{0, 0}, first_unit, first_unit + WARP};
+  SlicePlaces places = {0, 0, first_unit, first_unit + WARP};
   if (unit < part.end_unit && cell < part.cells.end) {
     const int block = (u32)cell / (u32)p.block_size;
-    places.place = {p.block_table[part.row_index * p.table_row + block], cell - block * p.block_size};
+    places.block = p.block_table[part.row_index * p.table_row + block];
+    places.cell = cell - block * p.block_size;
   }
   return places;
 }
@@ -44,8 +37,8 @@ template <class Shape>
 DEVICE void copy_unit(const DecodeParameters& p, const Part& part, SlicePlaces& places, int unit, u32 stage) {
   if (unit < part.end_unit) {
     if (unit >= places.end) places = look_up_places<Shape>(p, part, unit);
-    const i64 block = __shfl_sync(WHOLE_WARP, places.place.block, unit - places.first);
-    const int cell = __shfl_sync(WHOLE_WARP, places.place.cell, unit - places.first);
+    const i64 block = __shfl_sync(WHOLE_WARP, places.block, unit - places.first);
+    const int cell = __shfl_sync(WHOLE_WARP, places.cell, unit - places.first);
     SliceSource source;
     source.keys = (const u8*)p.kv + block * p.block_bytes + part.kv_head * p.head_bytes + cell * p.cell_bytes;
     source.values = source.keys + p.plane_bytes;
@@ -70,6 +63,7 @@ struct Lines {
   int end[2];
   int all_first, all_end;  // what all lines of the tile see
   float query_scale[2];    // by which products of queries are too small
+  float key_bias[2];       // what the bias of widened keys adds to a score
   float maximum[2];
   float sum[2];
 };
@@ -82,6 +76,7 @@ DEVICE Lines begin_lines(const DecodeParameters& p, const Part& part) {
     lines.first[i] = p.window ? position - p.window + 1 : 0;
     lines.end[i] = p.causal ? position + 1 : part.row.length;
     lines.query_scale[i] = 1.f;
+    lines.key_bias[i] = 0.f;
     lines.maximum[i] = LOWEST;
     lines.sum[i] = 0.f;
   }
@@ -116,6 +111,22 @@ DEVICE void narrow_queries(QueryFragments<Shape>& queries, Lines& lines) {
   }
 }
 
+template <class Shape>
+DEVICE void sum_queries(const QueryFragments<Shape>& queries, Lines& lines) {
+  UNROLL
+  for (int i = 0; i < 2; i++) {
+    float sum = 0.f;
+    UNROLL
+    for (int j = 0; j < 2 * Shape::K_STEPS; j++) {
+      const u32 pair = queries[j / 2][i + 2 * (j % 2)];
+      sum += unpack_low<f16>(pair) + unpack_high<f16>(pair);
+    }
+    sum += __shfl_xor_sync(WHOLE_WARP, sum, 1);
+    sum += __shfl_xor_sync(WHOLE_WARP, sum, 2);
+    lines.key_bias[i] = Shape::KEY_BIAS * sum;
+  }
+}
+
 // Lines behind the row's last become zeros.
 template <class Shape>
 DEVICE void load_queries(QueryFragments<Shape>& queries, Lines& lines, const DecodeParameters& p, const Part& part) {
@@ -136,6 +147,7 @@ DEVICE void load_queries(QueryFragments<Shape>& queries, Lines& lines, const Dec
     }
   }
   if constexpr (!same_type<T, typename Shape::Factor>) narrow_queries<Shape>(queries, lines);
+  if constexpr (Shape::KEY_BIAS != 0) sum_queries<Shape>(queries, lines);
 }
 
 // ---- softmax --------------------------------------------------------------------------------------------------------
@@ -256,7 +268,7 @@ DEVICE void attend_slice(const DecodeParameters& p, const QueryFragments<Shape>&
   const u32 keys = shared_address(stage);
   float scores[2][4];
   CellScales scales;
-  multiply_keys<Shape>(scores, queries, keys);
+  multiply_keys<Shape>(scores, queries, lines.key_bias, keys);
   if constexpr (Shape::SCALED) scales = load_scales(stage + 2 * Shape::PLANE_BYTES);
   scale_scores<Shape>(scores, p, lines, scales);
   hide_cells(scores, lines, first_cell);
@@ -268,9 +280,10 @@ DEVICE void attend_slice(const DecodeParameters& p, const QueryFragments<Shape>&
 
 // Attends the units of a part; leaves the result of each warp in shared memory.
 template <class Shape>
-DEVICE void attend_part(const DecodeParameters& p, const Part& part, SlicePlaces places, u8* shared) {
+DEVICE void attend_part(const DecodeParameters& p, const Part& part, u8* shared) {
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   u8* const stages = shared + warp * Shape::STAGES * Shape::STAGE_BYTES;
+  SlicePlaces places = look_up_places<Shape>(p, part, part.first_unit);
   for (int i = 0; i < Shape::STAGES; i++) {
     copy_unit<Shape>(p, part, places, part.first_unit + i, shared_address(stages + i * Shape::STAGE_BYTES));
   }
@@ -324,26 +337,26 @@ DEVICE void clear_tokens(const DecodeParameters& p, int first_token) {
 template <class Shape>
 DEVICE void decode(const DecodeParameters& p) {
   SHARED_MEMORY(shared);
-  const WorkStart start = plan_at(p.plan, gridDim.x, Shape::WARPS).starts[blockIdx.x];
+  const WorkStart start = plan_at(p.plan, gridDim.x, p.rows).starts[blockIdx.x];
   const int tokens_of_rows = p.cu_q[p.rows], capacity = p.max_blocks * p.block_size;
-  int unit = start.total ? blockIdx.x * start.chunk : 0;
-  const int end = smaller(unit + start.chunk, start.total);
+  int unit = blockIdx.x * start.chunk;
   int row_index = start.row_index, member = start.member, segment_start = start.segment_start;
   Row row = start.row;
-  SlicePlaces places = planned_places<Shape>(p, unit - segment_start);
-  while (unit < end) {
+  while (unit < start.end) {
     const int tiles = count_tiles(row, p.group), tile = member % tiles;
     const Cells cells = visible_cells(row, tile, p.group, p.causal, p.window);
     const int units = count_units(cells, Shape::UNIT_CELLS);
-    const int first = unit - segment_start, last = smaller(end - segment_start, units);
-    const Part part = {row_index, row, member / tiles, tile, cells, units, first, last};
-    attend_part<Shape>(p, part, places, shared);
-    finish_part<Shape>(p, part, start.chunk, segment_start, shared);
-    __syncthreads();  // the results of the warps are read
-    unit = segment_start + last;
-    segment_start += units;
-    places.end = 0;
-    if (++member == tiles * p.num_kv_heads && unit < end) {  // the next row that decode serves
+    const int first = unit - segment_start, last = smaller(start.end - segment_start, units);
+    if (first < last) {  // else only the gap behind the segment is in this chunk
+      const Part part = {row_index, row, member / tiles, tile, cells, units, first, last};
+      attend_part<Shape>(p, part, shared);
+      finish_part<Shape>(p, part, start.chunk, segment_start, shared);
+      __syncthreads();  // the results of the warps are read
+    }
+    // Only a chained cut leads to another segment.
+    segment_start += CHAIN_GAP + units_of_segments(row, p.group, p.causal, p.window, Shape::UNIT_CELLS);
+    unit = segment_start;
+    if (++member == tiles * p.num_kv_heads && unit < start.end) {  // the next row that decode serves
       do {
         row = read_row(p.seq_lens, p.cu_q, ++row_index, capacity);
       } while (!is_short_row(row.queries, p.group, row.length));

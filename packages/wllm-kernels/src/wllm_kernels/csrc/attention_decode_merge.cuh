@@ -34,15 +34,26 @@ struct Merged {
   float sum;
 };
 
-DEVICE void add_result(Merged& merged, const float4& values, float maximum, float sum) {
-  const float common = fmaxf(merged.maximum, maximum);
-  const float old_share = exp2_fast(merged.maximum - common), share = exp2_fast(maximum - common);
-  merged.values[0] = merged.values[0] * old_share + values.x * share;
-  merged.values[1] = merged.values[1] * old_share + values.y * share;
-  merged.values[2] = merged.values[2] * old_share + values.z * share;
-  merged.values[3] = merged.values[3] * old_share + values.w * share;
-  merged.sum = merged.sum * old_share + sum * share;
+// Of each result four values and (maximum, sum). No step waits for the one before, as it would result by result.
+template <int COUNT>
+DEVICE void add_results(Merged& merged, const float4 (&values)[COUNT], const float2 (&statistics)[COUNT]) {
+  float common = merged.maximum;
+  UNROLL
+  for (int i = 0; i < COUNT; i++) common = fmaxf(common, statistics[i].x);
+  const float old_share = exp2_fast(merged.maximum - common);
+  UNROLL
+  for (int j = 0; j < 4; j++) merged.values[j] *= old_share;
+  merged.sum *= old_share;
   merged.maximum = common;
+  UNROLL
+  for (int i = 0; i < COUNT; i++) {
+    const float share = exp2_fast(statistics[i].x - common);
+    merged.values[0] += values[i].x * share;
+    merged.values[1] += values[i].y * share;
+    merged.values[2] += values[i].z * share;
+    merged.values[3] += values[i].w * share;
+    merged.sum += statistics[i].y * share;
+  }
 }
 
 template <class Shape>
@@ -82,14 +93,15 @@ DEVICE void merge(const DecodeParameters& p, const Part& part, int count, At at,
       float2 statistics[AT_ONCE];
       UNROLL
       for (int j = 0; j < AT_ONCE; j++) {
-        const float* const source = at(smaller(first + j, count - 1)) + offset;
-        values[j] = *(const float4*)(source + dimension);
-        statistics[j] = *(const float2*)(source + Shape::D + 2 * level);
+        values[j] = make_float4(0.f, 0.f, 0.f, 0.f);
+        statistics[j] = make_float2(LOWEST, 0.f);
+        if (first + j < count) {
+          const float* const source = at(first + j) + offset;
+          values[j] = *(const float4*)(source + dimension);
+          statistics[j] = *(const float2*)(source + Shape::D + 2 * level);
+        }
       }
-      UNROLL
-      for (int j = 0; j < AT_ONCE; j++) {
-        if (first + j < count) add_result(merged, values[j], statistics[j].x, statistics[j].y);
-      }
+      add_results(merged, values, statistics);
     }
     if (partial) {
       store_partial<Shape>(partial + offset, dimension, target_level, merged);
@@ -104,10 +116,8 @@ DEVICE bool arrives_last(int* counter, int expected) {
   __syncthreads();
   bool last = false;
   if (threadIdx.x == 0) {
-    __threadfence();
-    last = atomicAdd(counter, 1) == expected - 1;
+    last = add_in_order(counter, 1) == expected - 1;
     if (last) *counter = 0;  // for the next launch
-    __threadfence();
   }
   return __syncthreads_or(last);
 }
@@ -126,7 +136,7 @@ DEVICE void finish_part(const DecodeParameters& p, const Part& part, int chunk, 
   merge<Shape, Shape::WARPS>(p, part, Shape::WARPS, result_of_warp, 0, count > 1 ? partial(index) : nullptr, 0);
   if (count == 1) return;
 
-  int* arrivals = plan_at(p.plan, gridDim.x, Shape::WARPS).arrivals;
+  int* arrivals = plan_at(p.plan, gridDim.x, p.rows).arrivals;
   for (int level = 0, distance = 1;; level++, arrivals += 2 * gridDim.x) {
     const int width = distance * MERGE_FAN, leader = index / width * width;
     const int members = smaller(divide_up(count - leader, distance), MERGE_FAN);

@@ -13,6 +13,9 @@ struct Choose<false, A, B> {
   using type = B;
 };
 
+// Added to int8 as it becomes f16 by pasting its byte behind 0x64.
+constexpr int INT8_BIAS = 1024 + 128;
+
 template <class Element, class CachedElement, int HEAD_DIM, int WARPS_OF_BLOCK, int STAGES_OF_WARP>
 struct DecodeShape {
   using T = Element;
@@ -21,6 +24,7 @@ struct DecodeShape {
   static constexpr bool BYTES = sizeof(Cached) == 1;
   using Factor = typename Choose<BYTES, f16, T>::type;  // what the tensor cores multiply
   static constexpr bool SCALED = same_type<Cached, i8>;
+  static constexpr int KEY_BIAS = same_type<Cached, i8> ? INT8_BIAS : 0;
   static constexpr int WARPS = WARPS_OF_BLOCK, THREADS = WARPS * WARP;
   static constexpr int UNIT_CELLS = WARPS * SLICE_CELLS;  // a slice for each warp
   static constexpr int STAGES = STAGES_OF_WARP;
@@ -101,18 +105,23 @@ DEVICE void copy_slice(u32 stage, const SliceSource& source) {
 
 // ---- 8-bit elements -------------------------------------------------------------------------------------------------
 
-// Two bytes of `word` as a pair of f16; exact.
+// Two bytes of `word` as a pair of f16, those of int8 plus INT8_BIAS; exact.
 template <class Cached, int FIRST, int SECOND>
-DEVICE u32 widen(u32 word) {
+DEVICE u32 widen_biased(u32 word) {
   if constexpr (same_type<Cached, i8>) {
-    // 0x6400 | u is 1024 + u; here u = value + 128. Byte 4 is the first of the other word.
-    const u32 pairs = permute_bytes(word ^ 0x80808080u, 0x64646464u, FIRST | SECOND << 8 | 0x4040);
-    return subtract_f16x2(pairs, 0x64806480u);
+    // Byte 4 is the first of the other word.
+    return permute_bytes(word ^ 0x80808080u, 0x64646464u, FIRST | SECOND << 8 | 0x4040);
   } else {
 #if __CUDA_ARCH__ >= 890
     return e4m3x2_to_f16x2((u16)permute_bytes(word, 0u, FIRST | SECOND << 4 | 0x4400));
 #endif
   }
+}
+
+template <class Cached, int FIRST, int SECOND>
+DEVICE u32 widen(u32 word) {
+  const u32 pair = widen_biased<Cached, FIRST, SECOND>(word);
+  return same_type<Cached, i8> ? subtract_f16x2(pair, 0x64806480u) : pair;
 }
 
 // ---- products -------------------------------------------------------------------------------------------------------
@@ -130,14 +139,19 @@ DEVICE int query_dimension(int step, int half) {
 }
 
 // scores = queries * keys; scores[n][j] belongs to line lane / 4 + 8 * (j / 2) and cell 8 * n + 2 * (lane % 4) + j % 2.
+// The keys' bias is taken off in advance, once for all dimensions: f32 has bits enough.
 template <class Shape>
-DEVICE void multiply_keys(float (&scores)[2][4], const QueryFragments<Shape>& queries, u32 keys) {
+DEVICE void multiply_keys(float (&scores)[2][4], const QueryFragments<Shape>& queries,
+                          const float (&key_bias)[2], u32 keys) {
   using Factor = typename Shape::Factor;
   using Cached = typename Shape::Cached;
   const int lane = threadIdx.x % WARP, cell = lane % 8 + lane / 16 * 8, parity = lane / 8 % 2;
   const u32 pair = Shape::offset(cell, parity);
   UNROLL
-  for (int n = 0; n < 2; n++) scores[n][0] = scores[n][1] = scores[n][2] = scores[n][3] = 0.f;
+  for (int n = 0; n < 2; n++) {
+    UNROLL
+    for (int j = 0; j < 4; j++) scores[n][j] = -key_bias[j / 2];
+  }
   UNROLL
   for (int i = 0; i < Shape::CHUNKS; i += 2) {
     const bool single = i + 1 == Shape::CHUNKS;
@@ -149,7 +163,8 @@ DEVICE void multiply_keys(float (&scores)[2][4], const QueryFragments<Shape>& qu
         UNROLL
         for (int n = 0; n < 2; n++) {
           const u32 word = b[2 * n + k];
-          multiply_add<Factor>(scores[n], queries[i + k], widen<Cached, 0, 1>(word), widen<Cached, 2, 3>(word));
+          const u32 b0 = widen_biased<Cached, 0, 1>(word), b1 = widen_biased<Cached, 2, 3>(word);
+          multiply_add<Factor>(scores[n], queries[i + k], b0, b1);
         }
       }
     } else {

@@ -1,17 +1,15 @@
 // The plan of decode attention: cuts the work of a step, whose lengths only the device knows. One block, once a step.
 struct PlanParameters {
-  const int* block_table;  // [rows, max_blocks]
-  const int* seq_lens;     // [rows]
-  const int* cu_q;         // [rows + 1]
+  const int* seq_lens;  // [rows]
+  const int* cu_q;      // [rows + 1]
   int* plan;
-  i64 table_row;  // stride in elements
   int rows, num_kv_heads, group, max_blocks, block_size, causal, window;
   int blocks;  // of the decode grid
   int multiprocessors;
   int warps;  // of a block, each with a slice of a unit
 };
 
-constexpr int PLAN_THREADS = 1024;
+constexpr int PLAN_WARPS = 32, PLAN_THREADS = PLAN_WARPS * WARP;
 
 DEVICE int sum_of_warp(int value) {
   UNROLL
@@ -19,113 +17,195 @@ DEVICE int sum_of_warp(int value) {
   return value;
 }
 
+DEVICE int largest_of_warp(int value) {
+  UNROLL
+  for (int distance = WARP / 2; distance > 0; distance /= 2) {
+    value = larger(value, __shfl_xor_sync(WHOLE_WARP, value, distance));
+  }
+  return value;
+}
+
+// ---- the work of the step -------------------------------------------------------------------------------------------
+
 DEVICE Row read_row(const PlanParameters& p, int index) {
   return read_row(p.seq_lens, p.cu_q, index, p.max_blocks * p.block_size);
 }
 
-DEVICE int units_of_tile(const PlanParameters& p, const Row& row, int tile) {
-  return count_units(visible_cells(row, tile, p.group, p.causal, p.window), p.warps * SLICE_CELLS);
-}
-
-DEVICE int units_of_head(const PlanParameters& p, const Row& row) {
-  const int tiles = count_tiles(row, p.group);
-  if (row.length <= 0) return tiles;
-  int units = 0;
-  for (int tile = 0; tile < tiles; tile++) units += units_of_tile(p, row, tile);
-  return units;
-}
-
-DEVICE int units_of_row(const PlanParameters& p, int index) {
-  if (index >= p.rows) return 0;
+DEVICE RowWork work_of_row(const PlanParameters& p, int index) {
   const Row row = read_row(p, index);
-  return is_short_row(row.queries, p.group, row.length) ? p.num_kv_heads * units_of_head(p, row) : 0;
+  if (!is_short_row(row.queries, p.group, row.length)) return {0, 0};
+  const int units = units_of_segments(row, p.group, p.causal, p.window, p.warps * SLICE_CELLS);
+  return {p.num_kv_heads * count_tiles(row, p.group), units};
 }
 
-// Fills units_before and returns the total.
-DEVICE int add_up_rows(const PlanParameters& p, int* units_before, int* sums) {
-  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+struct StepWork {
+  int segments;
+  int units;
+  int longest;  // segment
+};
+
+// Fills `work` and adds it up. `scratch` has three ints for each warp.
+DEVICE StepWork add_up_rows(const PlanParameters& p, RowWork* work, int* scratch) {
+  StepWork step = {0, 0, 0};
+  for (int index = threadIdx.x; index < p.rows; index += PLAN_THREADS) {
+    const RowWork row = work[index] = work_of_row(p, index);
+    step.segments += row.segments;
+    step.units += row.segments * row.units;
+    step.longest = larger(step.longest, row.units);
+  }
+  const int lane = threadIdx.x % WARP;
+  int* const of_warp = scratch + threadIdx.x / WARP;
+  const int segments = sum_of_warp(step.segments), units = sum_of_warp(step.units);
+  const int longest = largest_of_warp(step.longest);
+  if (lane == 0) {
+    of_warp[0] = segments;
+    of_warp[PLAN_WARPS] = units;
+    of_warp[2 * PLAN_WARPS] = longest;
+  }
+  __syncthreads();
+  const int* const of_lane = scratch + lane;
+  step = {sum_of_warp(of_lane[0]), sum_of_warp(of_lane[PLAN_WARPS]), largest_of_warp(of_lane[2 * PLAN_WARPS])};
+  __syncthreads();
+  return step;
+}
+
+// ---- the cut --------------------------------------------------------------------------------------------------------
+
+// Costs are counted in the time that a multiprocessor takes for a unit.
+struct Cut {
+  int cost;
+  int chunk;
+  bool aligned;
+};
+
+constexpr int IMPOSSIBLE = 0x7fffffff;
+
+// Of the multiprocessor with most chunks. Blocks are dealt to multiprocessors in turn. One alone waits for its copies:
+// two take hardly longer.
+DEVICE int cost_of_load(const PlanParameters& p, int chunks, int chunk) {
+  return larger(divide_up(chunks, p.multiprocessors), 2) * chunk;
+}
+
+// Of the merges at the end of a launch, when nothing else is left to do.
+DEVICE int cost_of_merge(int parts) {
+  if (parts == 1) return 0;
+  int cost = 0;
+  for (; parts > 1; parts = divide_up(parts, MERGE_FAN)) cost += 2 + divide_up(smaller(parts, MERGE_FAN), 8);
+  return cost;
+}
+
+// In all lanes of a warp.
+DEVICE int cost_of_aligned(const PlanParameters& p, const RowWork* work, const StepWork& step, int chunk) {
+  int chunks = 0;
+  for (int index = threadIdx.x % WARP; index < p.rows; index += WARP) {
+    chunks += work[index].segments * divide_up(work[index].units, chunk);
+  }
+  chunks = sum_of_warp(chunks);
+  if (chunks > p.blocks) return IMPOSSIBLE;
+  return cost_of_load(p, chunks, chunk) + cost_of_merge(divide_up(step.longest, chunk));
+}
+
+// The best of a cut that chains segments and of one for each warp that aligns them. These have chunks just long enough
+// for the grid, or cut the longest segment into a few equal parts. `scratch` has two ints for each warp.
+DEVICE Cut choose_cut(const PlanParameters& p, const RowWork* work, const StepWork& step, int* scratch) {
+  constexpr int EQUAL_PARTS = PLAN_WARPS / 2;
+  const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  const int least = larger(divide_up(step.units, p.blocks), 1);
+  const int tried = warp < EQUAL_PARTS ? larger(divide_up(step.longest, warp + 1), 1) : least + warp - EQUAL_PARTS;
+  const int cost = cost_of_aligned(p, work, step, tried);
+  if (lane == 0) {
+    scratch[warp] = cost;
+    scratch[PLAN_WARPS + warp] = tried;
+  }
+  __syncthreads();
+  const int lowest = -largest_of_warp(-scratch[lane]);
+  // Of equal costs, that of the longest chunk has fewest parts.
+  const int chunk = largest_of_warp(scratch[lane] == lowest ? scratch[PLAN_WARPS + lane] : 0);
+  __syncthreads();
+
+  const int chained_units = step.units + CHAIN_GAP * step.segments;
+  Cut chained = {0, larger(divide_up(chained_units, p.blocks), 1), false};
+  chained.cost = cost_of_load(p, divide_up(chained_units, chained.chunk), chained.chunk) + cost_of_merge(2);
+  // A chained cut must be better by an eighth: where memory is the limit, multiprocessors need not be loaded evenly.
+  return lowest != IMPOSSIBLE && lowest - lowest / 8 <= chained.cost ? Cut{lowest, chunk, true} : chained;
+}
+
+DEVICE int distance_of_segments(const Cut& cut, int units) {
+  return cut.aligned ? divide_up(units, cut.chunk) * cut.chunk : units + CHAIN_GAP;
+}
+
+// ---- where blocks begin ---------------------------------------------------------------------------------------------
+
+// units_before of every so many rows is in shared memory too, so that a row is found quickly.
+constexpr int MAX_SAMPLES = 1024;
+
+DEVICE int rows_of_sample(const PlanParameters& p) {
+  return divide_up(p.rows, MAX_SAMPLES);
+}
+
+// Fills units_before and returns the length of the line. `scratch` has an int for each warp.
+DEVICE int lay_rows(const PlanParameters& p, const Plan& plan, const Cut& cut, int* samples, int* scratch) {
+  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, sample = rows_of_sample(p);
   int total = 0;
   for (int first = 0; first < p.rows; first += PLAN_THREADS) {
-    const int index = first + threadIdx.x, units = units_of_row(p, index);
+    const int index = first + threadIdx.x;
+    const RowWork row = index < p.rows ? plan.work[index] : RowWork{0, 0};
+    const int units = row.segments * distance_of_segments(cut, row.units);
     int up_to_here = units;
     UNROLL
     for (int distance = 1; distance < WARP; distance *= 2) {
       const int other = __shfl_up_sync(WHOLE_WARP, up_to_here, distance);
       if (lane >= distance) up_to_here += other;
     }
-    if (lane == WARP - 1) sums[warp] = up_to_here;
+    if (lane == WARP - 1) scratch[warp] = up_to_here;
     __syncthreads();
-    const int sum = sums[lane];
+    const int sum = scratch[lane];
     const int before = total + sum_of_warp(lane < warp ? sum : 0) + up_to_here - units;
-    if (index < p.rows) units_before[index] = before;
+    if (index < p.rows) {
+      plan.units_before[index] = before;
+      if (index % sample == 0) samples[index / sample] = before;
+    }
     total += sum_of_warp(sum);
     __syncthreads();
   }
   return total;
 }
 
-// The last row that begins at or before `unit`; being followed by one that begins later, it has units.
-DEVICE int find_row(const int* units_before, int rows, int unit) {
-  int low = 0, high = rows;
+// The last of the ascending values that is not greater than `value`, as the first is not.
+DEVICE int find_last(const int* values, int count, int value) {
+  int low = 0, high = count;
   while (high - low > 1) {
     const int middle = (low + high) / 2;
-    (units_before[middle] <= unit ? low : high) = middle;
+    (values[middle] <= value ? low : high) = middle;
   }
   return low;
 }
 
-DEVICE WorkStart find_start(const PlanParameters& p, const int* units_before, int unit, int chunk, int total) {
-  const int index = find_row(units_before, p.rows, unit);
+DEVICE WorkStart find_start(const PlanParameters& p, const Plan& plan, const Cut& cut, const int* samples, int unit,
+                            int total) {
+  const int sample = rows_of_sample(p);
+  // The last row that begins at or before `unit`: being followed by one that begins later, it has units.
+  int index = find_last(samples, divide_up(p.rows, sample), unit) * sample;
+  index += find_last(plan.units_before + index, smaller(sample, p.rows - index), unit);
   const Row row = read_row(p, index);
-  const int per_head = units_of_head(p, row), head = (unit - units_before[index]) / per_head;
-  int tile = 0, start = units_before[index] + head * per_head;
-  for (;; tile++) {
-    const int units = units_of_tile(p, row, tile);
-    if (unit < start + units) break;
-    start += units;
-  }
-  return {index, head * count_tiles(row, p.group) + tile, start, row, chunk, total};
-}
-
-// Units of the multiprocessor with most of them. Blocks are dealt to multiprocessors in turn.
-DEVICE int largest_load(const PlanParameters& p, int total, int chunk) {
-  return divide_up(divide_up(total, chunk), p.multiprocessors) * chunk;
-}
-
-// Units of a block: so many that all blocks are at work, or a few more if that loads multiprocessors more evenly.
-DEVICE int choose_chunk(const PlanParameters& p, int total) {
-  const int least = larger(divide_up(total, p.blocks), 1);
-  int best = least;
-  for (int chunk = least + 1; chunk <= least + smaller(least / 2, 3); chunk++) {
-    if (largest_load(p, total, chunk) < largest_load(p, total, best)) best = chunk;
-  }
-  return best;
-}
-
-DEVICE SlicePlace find_place(const PlanParameters& p, const WorkStart& start, int block, int warp, int number) {
-  const int unit = block * start.chunk + number - start.segment_start;
-  const int tile = start.member % count_tiles(start.row, p.group);
-  const Cells cells = visible_cells(start.row, tile, p.group, p.causal, p.window);
-  const int cell = cells.first + (unit * p.warps + warp) * SLICE_CELLS;
-  if (number >= start.chunk || cell >= cells.end) return {0, 0};
-  return {p.block_table[start.row_index * p.table_row + cell / p.block_size], cell % p.block_size};
+  const int before = plan.units_before[index], units = plan.work[index].units;
+  const int distance = distance_of_segments(cut, units), member = (unit - before) / distance;
+  const int segment_start = before + member * distance;
+  const int end = smaller(unit + cut.chunk, cut.aligned ? segment_start + units : total);
+  return {index, member, segment_start, row, cut.chunk, end};
 }
 
 KERNEL(attention_plan, PlanParameters, PLAN_THREADS, 1) {
   SHARED_MEMORY(shared);
-  const Plan plan = plan_at(params.plan, params.blocks, params.warps);
+  int *const samples = (int*)shared, *const scratch = samples + MAX_SAMPLES;
+  const Plan plan = plan_at(params.plan, params.blocks, params.rows);
   for (int i = threadIdx.x; i < MERGE_LEVELS * 2 * params.blocks; i += PLAN_THREADS) plan.arrivals[i] = 0;
-  const int total = add_up_rows(params, plan.units_before, (int*)shared);
-  const int chunk = choose_chunk(params, total);
-  const int busy_blocks = divide_up(total, chunk);
+  const StepWork step = add_up_rows(params, plan.work, scratch);
+  const Cut cut = choose_cut(params, plan.work, step, scratch);
+  const int total = lay_rows(params, plan, cut, samples, scratch);
   for (int block = threadIdx.x; block < params.blocks; block += PLAN_THREADS) {
-    plan.starts[block] = block < busy_blocks ? find_start(params, plan.units_before, block * chunk, chunk, total)
-                                             : WorkStart{0, 0, 0, {0, 0, 0}, chunk, 0};
-  }
-  __syncthreads();
-  const int places = params.warps * PLANNED_UNITS;
-  for (int i = threadIdx.x; i < busy_blocks * places; i += PLAN_THREADS) {
-    const int block = i / places, warp = i / PLANNED_UNITS % params.warps;
-    plan.places[i] = find_place(params, plan.starts[block], block, warp, i % PLANNED_UNITS);
+    const int unit = block * cut.chunk;
+    plan.starts[block] = unit < total ? find_start(params, plan, cut, samples, unit, total)
+                                      : WorkStart{0, 0, 0, {0, 0, 0}, cut.chunk, 0};
   }
 }

@@ -1,10 +1,12 @@
 // How decode attention is cut into work for a grid that just fills the GPU, whatever the lengths of the rows are.
 //
 // A segment is what can be attended on its own: a tile of 16 lines of a short row and one KV head, over all cells that
-// the tile sees, counted in units of a few slices. All segments of a step, one behind the other, are cut into chunks of
-// equal length, a chunk for each block of the grid. So every block reads the same number of cells; a segment may be
-// cut, and its parts are merged (Sanovar et al., "Lean Attention: Hardware-Aware Scalable Attention Mechanism for the
-// Decode-Phase of Transformers", 2024).
+// the tile sees, counted in units of a slice for each warp of a block. The segments of a step lie on a line, which is
+// cut into chunks of equal length, a chunk for each block of the grid. There are two ways to lay them:
+// - aligned: each begins with a chunk, so that a block has cells of one segment only and few parts are to be merged
+//   (Dao et al., "Flash-Decoding for long-context inference", 2023);
+// - chained: one follows the other, so that all blocks have the same to do whatever the lengths are (Sanovar et al.,
+//   "Lean Attention: Hardware-Aware Scalable Attention Mechanism for the Decode-Phase of Transformers", 2024).
 
 constexpr int TILE_LINES = 16;
 constexpr int SLICE_CELLS = 16;  // neighbours in one block of the cache
@@ -21,37 +23,37 @@ struct Row {
   int length;  // cached tokens, those of the queries included
 };
 
-// Where a block of the grid begins, and the cut of the whole step: one record a block, read by a single access.
+// What a block does: one record, read by a single access.
 struct alignas(16) WorkStart {
   int row_index;
   int member;         // segment within the row: head * tiles + tile
-  int segment_start;  // in units, from the beginning of the step
+  int segment_start;  // in units, from the beginning of the line
   Row row;
   int chunk;  // units of a block
-  int total;  // units of the step
+  int end;    // of this block's units, which begin with chunk * blockIdx.x; 0: there is nothing to do
 };
 
-// Where the slice of a unit lies in the cache.
-struct SlicePlace {
-  int block;
-  int cell;
-};
+// Units left free behind a chained segment: about as long as a block takes to begin another one.
+constexpr int CHAIN_GAP = 2;
 
-// A block finds the places of its first units in its plan: looking them up in the block table would cost it one more
-// access after another before its first copy.
-constexpr int PLANNED_UNITS = 4;
+// The segments of a row, all of them as long as the longest.
+struct RowWork {
+  int segments;
+  int units;  // of a segment
+};
 
 struct Plan {
-  WorkStart* starts;   // [blocks]
-  SlicePlace* places;  // [blocks, warps of a block, PLANNED_UNITS]
-  int* arrivals;       // [MERGE_LEVELS, 2 * blocks] parts that came to a node of the merge; zero between launches
-  int* units_before;   // [rows], in front of each row
+  WorkStart* starts;  // [blocks]
+  int* arrivals;      // [MERGE_LEVELS, 2 * blocks] parts that came to a node of the merge; zero between launches
+  RowWork* work;      // [rows]
+  int* units_before;  // [rows], in front of each row
 };
 
-DEVICE Plan plan_at(int* plan, int blocks, int warps) {
-  SlicePlace* const places = (SlicePlace*)((WorkStart*)plan + blocks);
-  int* const arrivals = (int*)(places + blocks * warps * PLANNED_UNITS);
-  return {(WorkStart*)plan, places, arrivals, arrivals + MERGE_LEVELS * 2 * blocks};
+DEVICE Plan plan_at(int* plan, int blocks, int rows) {
+  WorkStart* const starts = (WorkStart*)plan;
+  int* const arrivals = (int*)(starts + blocks);
+  RowWork* const work = (RowWork*)(arrivals + MERGE_LEVELS * 2 * blocks);
+  return {starts, arrivals, work, (int*)(work + rows)};
 }
 
 // `capacity` is what a row of the block table can hold: a longer length would lead behind the table.
@@ -85,4 +87,11 @@ DEVICE Cells visible_cells(const Row& row, int tile, int group, int causal, int 
 // At least one, so that lines which see nothing are written too.
 DEVICE int count_units(const Cells& cells, int unit_cells) {
   return larger(divide_up(cells.end - cells.first, unit_cells), 1);
+}
+
+// Of a row's longest segment: what its tiles see together.
+DEVICE int units_of_segments(const Row& row, int group, int causal, int window, int unit_cells) {
+  const int last_tile = count_tiles(row, group) - 1;
+  const int first = visible_cells(row, 0, group, causal, window).first;
+  return count_units({first, visible_cells(row, last_tile, group, causal, window).end}, unit_cells);
 }

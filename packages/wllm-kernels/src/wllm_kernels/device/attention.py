@@ -36,7 +36,7 @@ def attention_plan(
     has_long_rows = max_queries is None or max_queries * group > attention_decode.MAX_SHORT_LINES
     sizes = (blocks, rows, *kv.shape[2:])
     if out is None:
-        elements = attention_decode.plan_elements(kv, blocks, rows)
+        elements = attention_decode.plan_elements(blocks, rows)
         decode_plan, tiles = torch.empty(elements, dtype=torch.int32, device=kv.device), None
     elif (out.causal, out.window, out.num_heads, out.sizes) != (causal, window, num_heads, sizes) or (
         len(out.tensors) != 1 + has_long_rows
@@ -47,7 +47,9 @@ def attention_plan(
         )
     else:
         decode_plan, tiles = out.tensors[0], out.tensors[-1]
-    attention_decode.launch_plan(kv, block_table, seq_lens, cu_q, num_heads, causal, window, blocks, decode_plan)
+    attention_decode.launch_plan(
+        kv, block_table.shape[1], seq_lens, cu_q, num_heads, causal, window, blocks, decode_plan
+    )
     tensors: tuple[Tensor, ...] = (decode_plan,)
     if has_long_rows:
         tensors = decode_plan, attention_prefill.plan_tensors(seq_lens, cu_q, group, tiles)

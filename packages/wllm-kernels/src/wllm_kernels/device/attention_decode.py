@@ -18,8 +18,9 @@ MAX_SHORT_LINES = 64  # SHORT_ROW_LINES of attention.cuh
 _TILE_LINES = _SLICE_CELLS = 16
 _WARP = 32
 _PLAN_THREADS = 1024
-# Of attention_work.cuh: ints of a WorkStart and a warp's places, arrivals of a block, floats behind a line of results.
-_START_INTS, _PLACE_INTS, _ARRIVALS, _STATISTICS = 8, 8, 6, 8
+_PLAN_SHARED_BYTES = 4 * (1024 + 3 * 32)  # samples and scratch of attention_plan.cu
+# Of attention_work.cuh: ints of a WorkStart, arrivals of a block, ints of a row, floats behind a line of results.
+_START_INTS, _ARRIVALS, _ROW_INTS, _STATISTICS = 8, 6, 3, 8
 # Shared memory that the driver takes for each block.
 _RESERVED_BYTES = 1024
 _LOG2_E = 1.4426950408889634
@@ -62,7 +63,7 @@ def _build() -> tuple[dict[tuple[int, torch.dtype], _Shape], dict[tuple[int, tor
 
 # By head_dim and dtype of the cache; by head_dim and dtypes of queries and cache.
 _SHAPES, _KERNELS = _build()
-_PLAN_KERNEL = Kernel("attention_plan", "attention_plan", "4Qq10i", _PLAN_THREADS, 4 * _WARP)
+_PLAN_KERNEL = Kernel("attention_plan", "attention_plan", "3Q10i", _PLAN_THREADS, _PLAN_SHARED_BYTES)
 
 
 def has_kernel(q: Tensor, kv: Tensor) -> bool:
@@ -83,11 +84,9 @@ def num_blocks(kv: Tensor) -> int:
     return gpu.num_multiprocessors * max(1, min(shape.blocks, by_shared_memory))
 
 
-def plan_elements(kv: Tensor, blocks: int, rows: int) -> int:
+def plan_elements(blocks: int, rows: int) -> int:
     """Size of the int32 tensor that plans so many rows for so many blocks."""
-    warps = _SHAPES[kv.shape[4], kv.dtype].warps
-    elements = blocks * (_START_INTS + warps * _PLACE_INTS + _ARRIVALS) + rows
-    return -(-elements // _START_INTS) * _START_INTS  # WorkStart is aligned
+    return blocks * (_START_INTS + _ARRIVALS) + rows * _ROW_INTS
 
 
 def workspace_floats(head_dim: int, blocks: int) -> int:
@@ -97,7 +96,7 @@ def workspace_floats(head_dim: int, blocks: int) -> int:
 
 def launch_plan(
     kv: Tensor,
-    block_table: Tensor,
+    max_blocks: int,
     seq_lens: Tensor,
     cu_q: Tensor,
     num_heads: int,
@@ -108,11 +107,10 @@ def launch_plan(
 ) -> None:
     """Fill `plan`, of `plan_elements`, with the work of a step for so many blocks."""
     num_kv_heads, block_size, head_dim = kv.shape[2:]
-    rows, max_blocks = block_table.shape
     _PLAN_KERNEL.launch(
-        kv.device, (1, 1, 1), block_table.data_ptr(), seq_lens.data_ptr(), cu_q.data_ptr(), plan.data_ptr(),
-        block_table.stride(0), rows, num_kv_heads, num_heads // num_kv_heads, max_blocks, block_size, causal, window,
-        blocks, backends[kv.device].properties(kv.device).num_multiprocessors, _SHAPES[head_dim, kv.dtype].warps,
+        kv.device, (1, 1, 1), seq_lens.data_ptr(), cu_q.data_ptr(), plan.data_ptr(), seq_lens.shape[0], num_kv_heads,
+        num_heads // num_kv_heads, max_blocks, block_size, causal, window, blocks,
+        backends[kv.device].properties(kv.device).num_multiprocessors, _SHAPES[head_dim, kv.dtype].warps,
     )  # fmt: skip
 
 
