@@ -1,4 +1,4 @@
-// Gated activations: act(first half of a row) * second half. A thread takes ACT_RUNS runs of a row, ACT_THREADS apart.
+// Gated activations: act(first half of a row) * second half. A thread takes one run of a row.
 // Grid: blocks_per_row blocks for each row, one row after the other.
 // Methods: sigmoid linear unit and Gaussian error linear unit with its tanh form (Dan Hendrycks, Kevin Gimpel, 2016);
 // gated units (Noam Shazeer, GLU Variants Improve Transformer, 2020).
@@ -13,7 +13,6 @@ struct ActParameters {
 };
 
 constexpr int ACT_THREADS = 128;
-constexpr int ACT_RUNS = 2;
 #if __CUDA_ARCH__ >= 800
 constexpr int ACT_BLOCKS = 12;  // 1,536 threads: a full multiprocessor of most cards
 #else
@@ -44,29 +43,18 @@ DEVICE void act_mul_runs(const ActParameters& p) {
   const T* gates = (const T*)p.x + row * p.x_stride;
   const T* ups = gates + p.inter;
   T* out = (T*)p.out + (i64)row * p.inter;
-  const int first = (part * ACT_RUNS * ACT_THREADS + threadIdx.x) * RUN;
-  Run<T, RUN> gates_read[ACT_RUNS], ups_read[ACT_RUNS];
+  const int column = (part * ACT_THREADS + threadIdx.x) * RUN;
+  if (column >= p.inter) return;
+  const Run<T, RUN> gates_read = load_run<T, RUN>(gates + column), ups_read = load_run<T, RUN>(ups + column);
+  float gate[RUN], up[RUN];
+  unpack(gate, gates_read);
+  unpack(up, ups_read);
   UNROLL
-  for (int k = 0; k < ACT_RUNS; k++) {
-    const int column = first + k * ACT_THREADS * RUN;
-    if (column >= p.inter) break;
-    gates_read[k] = load_run<T, RUN>(gates + column);
-    ups_read[k] = load_run<T, RUN>(ups + column);
-  }
+  for (int i = 0; i < RUN; i++) gate[i] = activate<KIND>(gate[i]);
+  round_all<T>(gate);
   UNROLL
-  for (int k = 0; k < ACT_RUNS; k++) {
-    const int column = first + k * ACT_THREADS * RUN;
-    if (column >= p.inter) break;
-    float gate[RUN], up[RUN];
-    unpack(gate, gates_read[k]);
-    unpack(up, ups_read[k]);
-    UNROLL
-    for (int i = 0; i < RUN; i++) gate[i] = activate<KIND>(gate[i]);
-    round_all<T>(gate);
-    UNROLL
-    for (int i = 0; i < RUN; i++) gate[i] *= up[i];
-    store_run(out + column, pack<T>(gate));
-  }
+  for (int i = 0; i < RUN; i++) gate[i] *= up[i];
+  store_run(out + column, pack<T>(gate));
 }
 
 template <class T, int KIND>

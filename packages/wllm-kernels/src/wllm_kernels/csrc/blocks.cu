@@ -13,14 +13,13 @@ struct CopyParameters {
   i64 target_stride;
   i64 scratch_stride;
   int num_pairs;
-  int batch;           // pairs, at most COPY_BATCH
   int pieces;          // of a block
   int parts;
   int source_column;   // of `pairs`; the other one is the target's
 };
 
 constexpr int COPY_THREADS = 256;
-constexpr int COPY_BATCH = 8;
+constexpr int COPY_BATCH = 4;
 constexpr u32 SET_BITS = 65536;
 constexpr int SET_WORDS = SET_BITS / 32;
 
@@ -94,7 +93,7 @@ DEVICE bool is_tangled(const CopyParameters& p, const BlockSets& sets, int pair)
 // A piece of a batch of pairs; those that are tangled are left to others.
 template <class Piece>
 DEVICE void copy_batch(const CopyParameters& p, int first, int piece) {
-  const int count = piece < p.pieces ? smaller(p.batch, p.num_pairs - first) : 0;
+  const int count = piece < p.pieces ? smaller(COPY_BATCH, p.num_pairs - first) : 0;
   Piece held[COPY_BATCH];
   UNROLL
   for (int k = 0; k < COPY_BATCH; k++) {
@@ -145,7 +144,7 @@ DEVICE void copy_tangled(const CopyParameters& p, int piece) {
 
 template <class Piece>
 DEVICE void copy_pieces(const CopyParameters& p) {
-  const int first = blockIdx.x / p.parts * p.batch;
+  const int first = blockIdx.x / p.parts * COPY_BATCH;
   const int piece = blockIdx.x % p.parts * COPY_THREADS + threadIdx.x;
   if (first < p.num_pairs) {
     copy_batch<Piece>(p, first, piece);

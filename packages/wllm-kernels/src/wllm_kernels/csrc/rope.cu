@@ -28,7 +28,9 @@ struct RopeParameters {
 };
 
 constexpr int ROPE_THREADS = 128;
-constexpr int ROPE_BLOCKS = 7;
+// As many blocks on a multiprocessor as registers allow without spilling.
+template <class T>
+constexpr int ROPE_BLOCKS = same_type<T, f16> ? 7 : 8;
 // Enough loads on their way, and one look at the token's position, angles and cell for all of them.
 constexpr int ROPE_HEADS = 2;
 constexpr float INT8_LARGEST = 127.f;
@@ -314,8 +316,8 @@ DEVICE void rope_kv_write(const RopeParameters& p) {
 
 // Runs of 16 bytes, one span a lane; and single elements for heads and addresses that are not made of such runs.
 #define ROPE_KERNELS(SUFFIX, T, CACHE)                                                  \
-  KERNEL(rope_kv_write_##SUFFIX, RopeParameters, ROPE_THREADS, ROPE_BLOCKS) {           \
-    rope_kv_write<T, CACHE, PIECE<T>, 1, ROPE_HEADS>(params);                                       \
+  KERNEL(rope_kv_write_##SUFFIX, RopeParameters, ROPE_THREADS, ROPE_BLOCKS<T>) {        \
+    rope_kv_write<T, CACHE, PIECE<T>, 1, ROPE_HEADS>(params);                           \
   }                                                                                     \
   KERNEL(rope_kv_write_elements_##SUFFIX, RopeParameters, ROPE_THREADS, 4) {            \
     rope_kv_write<T, CACHE, 1, 8, 1>(params);                                           \

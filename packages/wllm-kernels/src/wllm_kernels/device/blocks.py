@@ -8,12 +8,10 @@ from torch import Tensor
 from wllm_kernels.device.arguments import is_aligned
 from wllm_kernels.device.kernel import Kernel
 
-_THREADS, _BATCH = 256, 8  # COPY_THREADS and COPY_BATCH of blocks.cu
-# Of more pairs than that: more blocks, for few pairs must fill a large GPU too.
-_SMALL_BATCH = 4
+_THREADS, _BATCH = 256, 4  # COPY_THREADS and COPY_BATCH of blocks.cu
 _SET_BYTES = 65536 // 8  # SET_BITS
 _PIECES, _BYTES = (
-    Kernel("blocks", name, "4Q3q5i4x", _THREADS, shared_bytes=2 * _SET_BYTES)
+    Kernel("blocks", name, "4Q3q4i", _THREADS, shared_bytes=2 * _SET_BYTES)
     for name in ("copy_blocks", "copy_blocks_bytes")
 )
 
@@ -49,9 +47,8 @@ def _copy(source: Tensor, target: Tensor, pairs: Tensor, *, source_column: int, 
     aligned = is_aligned(source_at, target_at, scratch_at, source_stride, target_stride, block_bytes)
     pieces = block_bytes // 16 if aligned else block_bytes
     parts = -(-pieces // _THREADS)
-    batch = _BATCH if scratch is None else _SMALL_BATCH
-    batches = -(-num_pairs // batch) + (scratch is not None)
+    batches = -(-num_pairs // _BATCH) + (scratch is not None)
     (_PIECES if aligned else _BYTES).launch(
         pairs.device, (parts * batches, 1, 1), source_at, target_at, scratch_at, pairs.data_ptr(), source_stride,
-        target_stride, block_bytes, num_pairs, batch, pieces, parts, source_column,
+        target_stride, block_bytes, num_pairs, pieces, parts, source_column,
     )  # fmt: skip

@@ -11,7 +11,7 @@ _WARP = 32
 _PIECES_PER_THREAD = 4  # NORM_PIECES of norm.cu
 # Rows of so many 16-byte pieces have a warp each; a row of single elements has one up to so many elements.
 _WARP_PIECES, _WARP_ELEMENTS = _WARP * _PIECES_PER_THREAD, 1024
-_MANY_ROWS = 128
+_MANY_ROWS = 512
 _THREADS = (128, 256, 512, 1024)
 
 _KERNELS = {

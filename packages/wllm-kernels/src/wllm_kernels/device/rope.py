@@ -16,7 +16,7 @@ _LAYOUT = "4Q4q5Q11if"
 _LARGEST_TEAM = 32
 _TEAM_HEADS = 2  # ROPE_HEADS of rope.cu
 # A step of so many lanes with one head each fills a large GPU; beyond, fewer lanes with more loads each are faster.
-_MANY_LANES = 1 << 15
+_MANY_LANES = 1 << 16
 # A lane of the kernels for single elements holds so many pairs.
 _LARGEST_HEAD_DIM = 2 * 8 * _LARGEST_TEAM
 

@@ -45,9 +45,9 @@ BLOCKS = Table(
     tests=("test_emulator_step.py",),
     files={
         "blocks.cu": {
-            "pieces behind the block": ("piece < p.pieces ? smaller(p.batch", "true ? smaller(p.batch"),
+            "pieces behind the block": ("piece < p.pieces ? smaller(COPY_BATCH", "true ? smaller(COPY_BATCH"),
             "tangled pieces behind the block": ("|| piece >= p.pieces) return;", ") return;"),
-            "pairs behind the last": ("smaller(p.batch, p.num_pairs - first)", "p.batch"),
+            "pairs behind the last": ("smaller(COPY_BATCH, p.num_pairs - first)", "COPY_BATCH"),
             "tangled pairs behind the last": ("pair >= p.num_pairs || !is_tangled", "!is_tangled"),
             "writes before it has read": (
                 "(p, first + k) + piece);\n  }",
@@ -55,7 +55,7 @@ BLOCKS = Table(
                 "    if (!p.scratch) write_piece(target_of<Piece>(p, first + k) + piece, held[k]);\n  }",
             ),
             "sources and targets change places": ("pair + p.source_column]", "pair + 1 - p.source_column]"),
-            "first batch only": ("blockIdx.x / p.parts * p.batch", "0"),
+            "first batch only": ("blockIdx.x / p.parts * COPY_BATCH", "0"),
             "first part only": ("blockIdx.x % p.parts * COPY_THREADS + threadIdx.x", "threadIdx.x"),
             "targets may be sources": ("contains(sets.sources, target_block(p, pair)) ||", ""),
             "sources may be targets": ("|| contains(sets.targets, source_block(p, pair))", ""),
