@@ -65,9 +65,10 @@ def test_advance_step(emulator: Emulator, seed: int, num_rows: int) -> None:
     rows = emulator.guard(torch.tensor(make_rows(seed, num_rows), dtype=torch.int32))
     tokens = emulator.guard(torch.randint(-1, 1000, (int((rows[:, 3] > 0).sum()),)))
     tables = [torch.full((SLOTS, MAX_TOKENS + 8), 7, dtype=torch.int32) for _ in range(2)]
-    lengths = [torch.full((SLOTS,), 7, dtype=torch.int32) for _ in range(2)]
-    step.advance_step(rows, tokens, tables[0][:, :MAX_TOKENS], lengths[0])
-    reference.advance_step(rows, tokens, tables[1][:, :MAX_TOKENS], lengths[1])
+    # The first element is where the length of slot -1, of padding, would lie.
+    lengths = [torch.full((1 + SLOTS,), 7, dtype=torch.int32) for _ in range(2)]
+    step.advance_step(rows, tokens, tables[0][:, :MAX_TOKENS], lengths[0][1:])
+    reference.advance_step(rows, tokens, tables[1][:, :MAX_TOKENS], lengths[1][1:])
     assert torch.equal(*tables) and torch.equal(*lengths)
 
 
