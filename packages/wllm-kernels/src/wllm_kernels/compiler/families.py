@@ -30,7 +30,7 @@ class Family:
 
 _DECODE_PARTS = (
     "attention.cuh", "attention_work.cuh", "attention_decode_slice.cuh", "attention_decode_merge.cuh",
-    "attention_decode.cu",
+    "attention_decode_lines.cuh", "attention_decode.cu",
 )  # fmt: skip
 
 
@@ -63,7 +63,7 @@ FAMILIES = (
     Family("attention_plain", ("attention_plain.cu",)),
     Family("attention_plain_e4m3", ("attention_plain.cu",), (("E4M3_CACHE", "1"),), targets=FP8_TARGETS),
     Family("attention_plan", ("attention.cuh", "attention_work.cuh", "attention_plan.cu")),
-    *_decode(64, warps=4, stages=3, stages_8bit=4, blocks=4),
+    *_decode(64, warps=4, stages=3, stages_8bit=5, blocks=4),
     *_decode(80, warps=4, stages=2, stages_8bit=4, blocks=3),
     *_decode(96, warps=4, stages=2, stages_8bit=3, blocks=3),
     *_decode(128, warps=4, stages=2, stages_8bit=3, blocks=3),

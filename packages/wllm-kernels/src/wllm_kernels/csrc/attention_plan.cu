@@ -65,7 +65,6 @@ DEVICE StepWork add_up_rows(const PlanParameters& p, RowWork* work, int* scratch
   __syncthreads();
   const int* const of_lane = scratch + lane;
   step = {sum_of_warp(of_lane[0]), sum_of_warp(of_lane[PLAN_WARPS]), largest_of_warp(of_lane[2 * PLAN_WARPS])};
-  __syncthreads();
   return step;
 }
 
@@ -121,7 +120,6 @@ DEVICE Cut choose_cut(const PlanParameters& p, const RowWork* work, const StepWo
   const int lowest = -largest_of_warp(-scratch[lane]);
   // Of equal costs, that of the longest chunk has fewest parts.
   const int chunk = largest_of_warp(scratch[lane] == lowest ? scratch[PLAN_WARPS + lane] : 0);
-  __syncthreads();
 
   const int chained_units = step.units + CHAIN_GAP * step.segments;
   Cut chained = {0, larger(divide_up(chained_units, p.blocks), 1), false};
@@ -201,8 +199,8 @@ KERNEL(attention_plan, PlanParameters, PLAN_THREADS, 1) {
   const Plan plan = plan_at(params.plan, params.blocks, params.rows);
   for (int i = threadIdx.x; i < MERGE_LEVELS * 2 * params.blocks; i += PLAN_THREADS) plan.arrivals[i] = 0;
   const StepWork step = add_up_rows(params, plan.work, scratch);
-  const Cut cut = choose_cut(params, plan.work, step, scratch);
-  const int total = lay_rows(params, plan, cut, samples, scratch);
+  const Cut cut = choose_cut(params, plan.work, step, scratch + 3 * PLAN_WARPS);
+  const int total = lay_rows(params, plan, cut, samples, scratch + 5 * PLAN_WARPS);
   for (int block = threadIdx.x; block < params.blocks; block += PLAN_THREADS) {
     const int unit = block * cut.chunk;
     plan.starts[block] = unit < total ? find_start(params, plan, cut, samples, unit, total)
