@@ -280,3 +280,24 @@ def test_refusals(emulator: Emulator, monkeypatch: pytest.MonkeyPatch, change: d
 def test_refusal_of_a_scale(emulator: Emulator) -> None:
     with pytest.raises(InvalidArgument, match=r"scale is 0\.0"):
         make_step(emulator, [80], [70]).run(scale=0.0)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_rows_that_share_a_table(emulator: Emulator, rows: int) -> None:
+    step = make_step(emulator, [80], [70])
+    expected = step.run().repeat(rows, 1, 1)
+    # One column of a matrix: neighbours of a row of the table are as far apart as those of its only column.
+    step.block_table = step.block_table.t().contiguous().t() if rows == 1 else step.block_table.expand(rows, -1)
+    step.q, step.seq_lens = step.q.repeat(rows, 1, 1), step.seq_lens.repeat(rows)
+    step.cu_q = torch.arange(0, 71 * rows, 70, dtype=torch.int32)
+    assert torch.equal(step.run(), expected)
+
+
+def test_queries_in_front_of_a_row(emulator: Emulator) -> None:
+    step = make_step(emulator, [80], [70])
+    expected = step.run()[-20:]
+    step.q, step.cu_q = torch.cat((torch.ones(180, 2, 64).bfloat16(), step.q[-20:])), step.cu_q.clone()
+    step.cu_q[1] = 200
+    step.seq_lens = torch.tensor([80], dtype=torch.int32)
+    out = step.run()
+    assert torch.equal(out[-20:], expected) and not out[:120].any()

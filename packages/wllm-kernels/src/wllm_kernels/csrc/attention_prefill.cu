@@ -280,7 +280,8 @@ DEVICE void attend(const PrefillParameters& p) {
     copy_async_commit();  // always, so that groups can be counted
   };
 
-  copy_queries<Shape>(p, t, kv_head, shared_address(shared));
+  // Where no key is seen, nobody would wait for the queries.
+  if (key < t.last_end) copy_queries<Shape>(p, t, kv_head, shared_address(shared));
   fill(Constant<0>(), key, 0);
   if constexpr (Shape::SLOTS > 2) fill(Constant<1>(), key, Shape::SLOT_BYTES);
   if constexpr (Shape::SLOTS > 3) fill(Constant<2>(), key, 2 * Shape::SLOT_BYTES);

@@ -20,7 +20,7 @@ struct PrefillParameters {
   i64 out_token_bytes, out_head_bytes;
   i64 block_bytes, plane_bytes, head_bytes, cell_bytes;  // of kv; its planes are keys and values
   i64 scale_block_bytes, scale_plane_bytes, scale_head_bytes;
-  int rows, max_blocks, num_kv_heads, group, block_size;
+  int rows, table_stride, max_blocks, num_kv_heads, group, block_size;  // the stride of block_table in elements
   int causal, window, format;
   u32 block_reciprocal;  // of block_size, times 2^32, rounded up
   float score_scale;  // from a score (capped, if there is a cap) to an exponent of 2
@@ -141,7 +141,7 @@ template <class Shape>
 DEVICE int look_up(const PrefillParameters& p, const QueryTile& t, int token) {
   // Entries in front of a window and behind the end may be stale.
   const bool seen = token < t.last_end && token + Shape::WARP_KEYS > first_seen(p, t);
-  return seen ? p.block_table[(i64)t.row * p.max_blocks + block_index(p, token)] : 0;
+  return seen ? p.block_table[(i64)t.row * p.table_stride + block_index(p, token)] : 0;
 }
 
 // Copies WARP_KEYS lines to `target`: eight lanes a line, four lines at a time. Zeros where `is_seen(line)` is false: a

@@ -26,7 +26,7 @@ _FORMATS = {torch.float16: 0, torch.bfloat16: 0, torch.int8: 1, torch.float8_e4m
 
 _PLAN = Kernel("attention_prefill_plan", "attention_prefill_plan", "3Q2i", threads=256, shared_bytes=32)
 _KERNELS = {
-    shape: Kernel(shape.name, shape.name, "8Q11q8iI2f4x", shape.threads, shape.shared_bytes) for shape in PREFILL_SHAPES
+    shape: Kernel(shape.name, shape.name, "8Q11q9iI2f", shape.threads, shape.shared_bytes) for shape in PREFILL_SHAPES
 }
 
 
@@ -108,8 +108,9 @@ def launch(
         q.device, (max_tiles * num_kv_heads, 1, 1), q_pointer, kv_pointer, scale_pointer, block_table.data_ptr(),
         seq_lens.data_ptr(), cu_q.data_ptr(), tile_ends.data_ptr() + (4 * rows if tile_lines == _LARGE_LINES else 0),
         out_pointer, 2 * q_token, 2 * q_head, 2 * out_token, 2 * out_head, size * block, size * plane, size * head,
-        size * cell, 2 * scale_block, 2 * scale_plane, 2 * scale_head, rows, block_table.stride(0), num_kv_heads, group,
-        block_size, causal, window, _FORMATS[kv.dtype], -(-(1 << 32) // block_size), score_scale, cap_scale,
+        size * cell, 2 * scale_block, 2 * scale_plane, 2 * scale_head, rows, block_table.stride(0),
+        block_table.shape[1], num_kv_heads, group, block_size, causal, window, _FORMATS[kv.dtype],
+        -(-(1 << 32) // block_size), score_scale, cap_scale,
     )  # fmt: skip
 
 
