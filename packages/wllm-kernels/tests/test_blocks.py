@@ -70,3 +70,9 @@ def test_ordinary_host_memory_is_refused() -> None:
     kv, pairs = torch.zeros(2, 4, device="cuda"), torch.zeros(1, 2, dtype=torch.int64, device="cuda")
     with pytest.raises(InvalidArgument, match="allocate it with pin_memory=True"):
         swap_blocks(kv, torch.zeros(2, 4), pairs, to_host=True)
+
+
+def test_blocks_in_shared_memory_are_refused() -> None:
+    kv = torch.zeros(1, 2, 1, 4, 8).expand(3, -1, -1, -1, -1)
+    with pytest.raises(InvalidArgument, match=r"kv has strides \(0, .* share no memory"):
+        copy_blocks(kv, torch.tensor([[0, 1]]))

@@ -72,6 +72,12 @@ def test_rows_at_uneven_distances(emulator: Emulator) -> None:
         norm.rms_norm(x, torch.ones(8), 1e-5, None, 0.0, torch.empty(3, 2, 8))
 
 
+def test_residuals_in_shared_memory(emulator: Emulator) -> None:
+    x = torch.randn(3, 8)
+    with pytest.raises(InvalidArgument, match=r"residual has strides \(0, 1\); pass rows that do not share memory"):
+        norm.rms_norm(x, torch.ones(8), 1e-5, torch.zeros(1, 8).expand(3, 8), 0.0, torch.empty(3, 8))
+
+
 def test_float64_has_no_kernel(emulator: Emulator) -> None:
     x = torch.randn(3, 8, dtype=torch.float64)
     with pytest.raises(InvalidArgument, match=r"x has dtype torch\.float64; device code takes torch\.float32, "):

@@ -52,3 +52,8 @@ def test_logits_stay_as_they_are(device: str) -> None:
 def test_more_than_the_vocabulary() -> None:
     with pytest.raises(InvalidArgument, match="top_n is 9 for a vocabulary of 8"):
         logprobs(torch.zeros(1, 8), torch.zeros(1, dtype=torch.int64), 9)
+
+
+def test_no_vocabulary() -> None:
+    with pytest.raises(InvalidArgument, match="pass a vocabulary of at least one token"):
+        logprobs(torch.zeros(1, 0), torch.zeros(1, dtype=torch.int64))

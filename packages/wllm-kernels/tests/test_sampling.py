@@ -176,6 +176,7 @@ def test_seed_and_position_change_the_draw(device: str) -> None:
         ({"bitmask": torch.zeros(1, 3, dtype=torch.int64)}, "bitmask has dtype"),
         ({"draw": draw(2)}, "draw.temperature has shape"),
         ({"logits": torch.zeros(VOCAB)}, "logits has shape"),
+        ({"logits": torch.zeros(1, 0)}, "pass a vocabulary of at least one token"),
         ({"out": torch.zeros(1)}, "out has dtype"),
     ],
 )

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from wllm_kernels.device.arguments import FLOAT_SUFFIXES, is_aligned, kernel_for, row_stride
 from wllm_kernels.device.kernel import Kernel
+from wllm_kernels.errors import InvalidArgument
 
 _WARP = 32
 _PIECES_PER_THREAD = 4  # NORM_PIECES of norm.cu
@@ -34,6 +35,8 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, residual: Tensor | None, wei
     residual_stride, residual_at = 0, 0
     if residual is not None:
         residual_stride, residual_at = row_stride("residual", residual), residual.data_ptr()
+        if residual_stride < size and rows > 1:
+            raise InvalidArgument(f"residual has strides {residual.stride()}; pass rows that do not share memory")
     pieces = 0
     if is_aligned(x_at, weight_at, out_at, residual_at, (x_stride | residual_stride | size) * item):
         pieces = size * item // 16

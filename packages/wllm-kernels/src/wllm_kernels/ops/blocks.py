@@ -45,5 +45,10 @@ def _check_pairs(kv: Tensor, pairs: Tensor) -> None:
 
 
 def _expect_whole_blocks(name: str, tensor: Tensor) -> None:
-    if tensor.shape[0] and not tensor[0].is_contiguous():
-        raise InvalidArgument(f"{name} has strides {tensor.stride()}; pass a tensor whose blocks are contiguous")
+    if not tensor.shape[0]:
+        return
+    block = tensor[0]
+    if not block.is_contiguous() or (tensor.shape[0] > 1 and tensor.stride(0) < block.numel()):
+        raise InvalidArgument(
+            f"{name} has strides {tensor.stride()}; pass a tensor whose blocks are contiguous and share no memory"
+        )

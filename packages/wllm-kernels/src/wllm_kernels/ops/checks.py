@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -30,11 +32,17 @@ def expect_device(name: str, tensor: Tensor, first: Tensor) -> None:
         raise InvalidArgument(f"{name} is on {tensor.device} and the first argument on {first.device}; pass one device")
 
 
+def are_same(tensors: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    """Whether these are the same three objects: quicker than any look at them."""
+    return tensors[0] is others[0] and tensors[1] is others[1] and tensors[2] is others[2]
+
+
 def expect_workspace(workspace: Tensor, num_bytes: int, first: Tensor) -> None:
     """Raise unless `workspace` is a flat uint8 tensor of `num_bytes` or more on the device of `first`."""
     expect_shape("workspace", workspace, None)
     expect_dtype("workspace", workspace, torch.uint8)
     expect_device("workspace", workspace, first)
+    expect_contiguous("workspace", workspace)
     if workspace.numel() < num_bytes:
         raise InvalidArgument(f"workspace has {workspace.numel()} bytes; this call needs {num_bytes}")
 
@@ -62,6 +70,15 @@ def expect_dense_rows(name: str, tensor: Tensor) -> None:
         raise InvalidArgument(f"{name} has strides {tensor.stride()}; its last dimension must have stride 1")
 
 
+def expect_logits(logits: Tensor) -> tuple[int, int]:
+    """(rows, vocab_size) of logits; there is a vocabulary."""
+    expect_shape("logits", logits, None, None)
+    rows, vocab_size = logits.shape
+    if not vocab_size:
+        raise InvalidArgument(f"logits has shape {list(logits.shape)}; pass a vocabulary of at least one token")
+    return rows, vocab_size
+
+
 def expect_kv(kv: Tensor, kv_scale: Tensor | None) -> tuple[int, int, int]:
     """(num_kv_heads, block_size, head_dim) of a layer's KV cache; an int8 cache needs its scales, others take none."""
     shape = kv.shape
@@ -80,4 +97,5 @@ def expect_kv(kv: Tensor, kv_scale: Tensor | None) -> tuple[int, int, int]:
         expect_shape("kv_scale", kv_scale, *shape[:4])
         expect_dtype("kv_scale", kv_scale, torch.float16)
         expect_contiguous("kv_scale", kv_scale)
+        expect_device("kv_scale", kv_scale, kv)
     return shape[2], shape[3], shape[4]

@@ -10,7 +10,7 @@ from torch import Tensor
 from wllm_kernels import dispatch
 from wllm_kernels.device.logprobs import workspace_bytes
 from wllm_kernels.errors import InvalidArgument
-from wllm_kernels.ops.checks import expect_device, expect_dtype, expect_shape, expect_workspace
+from wllm_kernels.ops.checks import expect_device, expect_dtype, expect_logits, expect_shape, expect_workspace
 
 
 class Logprobs(NamedTuple):
@@ -39,8 +39,7 @@ def logprobs(
 
     `workspace`, uint8 of `logprobs_workspace_bytes`, and `out` save allocations. Raises `InvalidArgument`.
     """
-    expect_shape("logits", logits, None, None)
-    rows, vocab_size = logits.shape
+    rows, vocab_size = expect_logits(logits)
     expect_shape("token_ids", token_ids, rows)
     expect_dtype("token_ids", token_ids, torch.int64)
     if not 0 <= top_n <= vocab_size:

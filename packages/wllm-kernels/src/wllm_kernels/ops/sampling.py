@@ -9,7 +9,7 @@ from torch import Tensor
 
 from wllm_kernels import dispatch
 from wllm_kernels.device.sampling import workspace_bytes
-from wllm_kernels.ops.checks import expect_device, expect_dtype, expect_shape, expect_workspace
+from wllm_kernels.ops.checks import expect_device, expect_dtype, expect_logits, expect_shape, expect_workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,7 @@ def sample(
     position, token id). A row whose largest logit is NaN or infinite, or with every token banned, gives -1.
     `workspace`, uint8 of `sample_workspace_bytes`, and `out` save allocations.
     """
-    expect_shape("logits", logits, None, None)
-    rows, vocab_size = logits.shape
+    rows, vocab_size = expect_logits(logits)
     if draw is not None:
         _check_draw(draw, logits)
     if bias is not None:
