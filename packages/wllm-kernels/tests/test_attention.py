@@ -250,8 +250,14 @@ def test_plan_of_other_heads() -> None:
         ({"window": -1}, "window is -1"),
         ({"window": 4, "causal": False}, "window is 4 with causal=False"),
         ({"softcap": -1.0}, "softcap is -1.0"),
+        ({"softcap": float("nan")}, "softcap is nan"),
         ({"workspace": torch.zeros(4, dtype=torch.float16)}, "workspace has dtype"),
+        ({"workspace": torch.zeros(8)[::2]}, "workspace has strides"),
+        ({"workspace": torch.zeros(10**6)}, "plan is None; pass the plan"),
         ({"out": torch.zeros(1, 6, 8)}, "out has shape"),
+        ({"out": torch.zeros(1, 6, 16, dtype=torch.float16)}, "out has dtype"),
+        ({"kv": torch.zeros(3, 2, 2, 16, 16, device="meta")}, "kv is on meta"),
+        ({"cu_q": torch.zeros(2, dtype=torch.int32, device="meta")}, "cu_q is on meta"),
     ],
 )
 def test_refusals(change: dict[str, object], message: str) -> None:
@@ -261,3 +267,10 @@ def test_refusals(change: dict[str, object], message: str) -> None:
     }  # fmt: skip
     with pytest.raises(InvalidArgument, match=message):
         paged_attention(**(arguments | {"scale": 1.0} | change))  # type: ignore[arg-type]
+
+
+def test_a_plan_vouches_for_its_own_tables_only() -> None:
+    case = make_case("cpu", [9], [1])
+    plan = attention_plan(case.kv, *case.tables, num_heads=6)
+    with pytest.raises(InvalidArgument, match="seq_lens has dtype"):
+        paged_attention(case.q, case.kv, case.block_table, case.seq_lens.long(), case.cu_q, scale=1.0, plan=plan)

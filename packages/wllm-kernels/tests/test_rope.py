@@ -109,3 +109,25 @@ def test_odd_rotary_dim() -> None:
     qkv, positions, cos_sin, kv, cells = make_inputs("cpu")
     with pytest.raises(InvalidArgument, match="cos_sin has 5 columns"):
         rope_kv_write(qkv, positions, cos_sin[:, :5], kv, cells, num_heads=HEADS, num_kv_heads=KV_HEADS)
+
+
+def test_no_tokens(device: str) -> None:
+    qkv, positions, cos_sin, kv, cells = make_inputs(device)
+    q = rope_kv_write(qkv[:0], positions[:0], cos_sin, kv, cells[:0], num_heads=HEADS, num_kv_heads=KV_HEADS)
+    assert q.shape == (0, HEADS, DIM) and not kv.any()
+
+
+def test_a_plan_vouches_for_its_own_tensors_only() -> None:
+    qkv, positions, cos_sin, kv, cells = make_inputs("cpu")
+    plan = rope_plan(kv, positions, cos_sin, cells, dtype=qkv.dtype)
+    with pytest.raises(InvalidArgument, match="positions has shape"):
+        rope_kv_write(qkv, positions[:2], cos_sin, kv, cells, num_heads=HEADS, num_kv_heads=KV_HEADS, plan=plan)
+
+
+def test_scales_on_another_device() -> None:
+    qkv, positions, cos_sin, kv, cells = make_inputs("cpu")
+    scale = torch.zeros(kv.shape[:4], dtype=torch.float16, device="meta")
+    with pytest.raises(InvalidArgument, match="kv_scale is on meta"):
+        rope_kv_write(
+            qkv, positions, cos_sin, kv.to(torch.int8), cells, num_heads=HEADS, num_kv_heads=KV_HEADS, kv_scale=scale
+        )

@@ -1,7 +1,7 @@
 """What an op can compute once per step instead of once per layer.
 
-A plan is opaque: the implementation that runs the op makes it and reads it (today the reference; device code will put
-other tensors into the same fields). It is valid for one step and every KV cache of the same shape.
+A plan is opaque: the implementation that runs the op makes it and reads it. It is valid for one step and every KV cache
+of the same shape. Tensors that it was made for are known to fit, and are not checked again in each layer.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class AttentionPlan:
     tensors: tuple[Tensor, ...]
     sizes: tuple[int, ...]
     workspace_elements: int
+    made_for: tuple[Tensor, Tensor, Tensor]  # block_table, seq_lens, cu_q
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +32,4 @@ class RopePlan:
     """Step data of `rope_kv_write`."""
 
     tensors: tuple[Tensor, ...]
+    made_for: tuple[Tensor, Tensor, Tensor]  # positions, cos_sin, cells

@@ -30,7 +30,7 @@ def attention_plan(
 ) -> AttentionPlan:
     """The plan of a step; without rows that need prefill if no row has more than `max_queries` queries."""
     if not attention_decode.can_plan(kv):
-        return AttentionPlan(causal, window, num_heads, (), (), 0)
+        return AttentionPlan(causal, window, num_heads, (), (), 0, (block_table, seq_lens, cu_q))
     group, rows = num_heads // kv.shape[2], block_table.shape[0]
     blocks = attention_decode.num_blocks(kv)
     has_long_rows = max_queries is None or max_queries * group > attention_decode.MAX_SHORT_LINES
@@ -56,7 +56,8 @@ def attention_plan(
     if out is not None:
         return out
     workspace_bytes = 4 * attention_decode.workspace_floats(kv.shape[4], blocks)
-    return AttentionPlan(causal, window, num_heads, tensors, sizes, workspace_bytes // kv.element_size())
+    workspace_elements = workspace_bytes // kv.element_size()
+    return AttentionPlan(causal, window, num_heads, tensors, sizes, workspace_elements, (block_table, seq_lens, cu_q))
 
 
 def paged_attention(
@@ -96,9 +97,14 @@ def paged_attention(
         attention_prefill.launch(
             q, kv, block_table, seq_lens, cu_q, scale, causal, window, softcap, kv_scale, plan_tensors[1], out
         )
+    floats = attention_decode.workspace_floats(kv.shape[4], blocks)
     if workspace is None:
-        floats = attention_decode.workspace_floats(kv.shape[4], blocks)
         workspace = torch.empty(floats, dtype=torch.float32, device=q.device)
+    elif workspace.nbytes < 4 * floats:
+        raise InvalidArgument(
+            f"workspace has {workspace.nbytes} bytes and needs {4 * floats}; make a plan for this dtype of kv, which "
+            "tells the size"
+        )
     attention_decode.launch(
         q, kv, block_table, seq_lens, cu_q, scale, causal, window, softcap, kv_scale, blocks, plan_tensors[0],
         workspace, out,

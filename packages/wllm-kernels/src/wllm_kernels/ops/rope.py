@@ -8,6 +8,7 @@ from torch import Tensor
 from wllm_kernels import dispatch
 from wllm_kernels.errors import InvalidArgument
 from wllm_kernels.ops.checks import (
+    are_same,
     expect_contiguous,
     expect_device,
     expect_dtype,
@@ -54,7 +55,7 @@ def rope_kv_write(
     expect_contiguous("qkv", qkv)
     expect_device("kv", kv, qkv)
     expect_device("cells", cells, qkv)
-    if plan is None:
+    if plan is None or not are_same(plan.made_for, (positions, cos_sin, cells)):
         _check_step(tokens, head_dim, positions, cos_sin, cells)
     for name, weight in (("q_norm", q_norm), ("k_norm", k_norm)):
         if weight is not None:
@@ -78,7 +79,7 @@ def rope_plan(
     expect_shape("kv", kv, None, 2, None, None, None)
     _check_step(positions.shape[0], kv.shape[4], positions, cos_sin, cells)
     if dispatch.rope_kv_write.implementation_names.get(positions.device.type) == "device":
-        return RopePlan(())
+        return RopePlan((), (positions, cos_sin, cells))
     return reference_rope.rope_plan(positions, cos_sin, cells, kv.shape[3], dtype, interleaved)
 
 

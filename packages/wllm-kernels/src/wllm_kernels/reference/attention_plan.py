@@ -69,7 +69,10 @@ def attention_plan(
         sizes += [segment.first_cell, segment.last_cell, int(segment.causal)]
         tensors += [segment.blocks, segment.tokens, segment.mask, segment.stale]
     largest = max((segment.blocks.numel() for segment in segments), default=0)
-    return AttentionPlan(causal, window, num_heads, tuple(tensors), tuple(sizes), largest * block_size * kv.shape[4])
+    return AttentionPlan(
+        causal, window, num_heads, tuple(tensors), tuple(sizes), largest * block_size * kv.shape[4],
+        (block_table, seq_lens, cu_q),
+    )  # fmt: skip
 
 
 def segments(tensors: Sequence[Tensor], sizes: Sequence[int]) -> Iterator[Segment]:

@@ -38,7 +38,7 @@ def rope_kv_write(
     if not plan_tensors:
         plan_tensors = rope_plan(positions, cos_sin, cells, kv.shape[3], qkv.dtype, interleaved).tensors
     cos, sin, block, offset, kept = plan_tensors
-    heads = qkv.view(qkv.shape[0], num_heads + 2 * num_kv_heads, -1)
+    heads = qkv.view(qkv.shape[0], num_heads + 2 * num_kv_heads, kv.shape[4])
     queries_keys = heads[:, : num_heads + num_kv_heads]
     if q_norm is not None or k_norm is not None:
         queries_keys = _norm_heads(queries_keys, num_heads, q_norm, k_norm, eps)
@@ -62,6 +62,7 @@ def rope_plan(
     positions: Tensor, cos_sin: Tensor, cells: Tensor, block_size: int, dtype: torch.dtype, interleaved: bool
 ) -> RopePlan:
     """Rows of cosine and signed sine, and where each token's cell lies; `kept` are the tokens whose cell is not -1."""
+    made_for = positions, cos_sin, cells
     cos, sin = cos_sin.index_select(0, positions).to(dtype).unsqueeze(1).chunk(2, -1)
     if interleaved:
         cos, sin = cos.repeat_interleave(2, -1), torch.stack((-sin, sin), -1).flatten(-2)
@@ -69,7 +70,7 @@ def rope_plan(
         cos, sin = torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
     kept = (cells >= 0).nonzero().view(-1)
     cells = cells.index_select(0, kept)
-    return RopePlan((cos, sin, cells // block_size, cells % block_size, kept))
+    return RopePlan((cos, sin, cells // block_size, cells % block_size, kept), made_for)
 
 
 def _norm_heads(heads: Tensor, num_heads: int, q_norm: Tensor | None, k_norm: Tensor | None, eps: float) -> Tensor:
