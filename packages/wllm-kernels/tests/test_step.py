@@ -100,3 +100,34 @@ def test_int64_tables_are_refused() -> None:
     tables = torch.zeros(2, 4, dtype=torch.int64)
     with pytest.raises(InvalidArgument, match=r"token_table has dtype torch\.int64; pass torch\.int32"):
         prepare_step(rows, cu_q, tables, tables, block_size=4, num_tokens=1, num_blocks=1)
+
+
+def test_no_rows(device: str) -> None:
+    tables = torch.ones(2, 4, dtype=torch.int32, device=device)
+    rows, cu_q = tables.new_empty(0, 4), tables.new_zeros(1)
+    ids, positions, cells, seq_lens, _ = prepare_step(
+        rows, cu_q, tables, tables, block_size=4, num_tokens=3, num_blocks=1
+    )
+    assert (ids.tolist(), positions.tolist(), cells.tolist()) == ([0] * 3, [0] * 3, [-1] * 3)
+    assert not seq_lens.numel()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rows": torch.zeros(1, 8, dtype=torch.int32)[:, ::2]}, "rows has strides"),
+        (
+            {"rows": torch.zeros(2, 5, dtype=torch.int32)[:, :4], "cu_q": torch.zeros(3, dtype=torch.int32)},
+            "contiguous",
+        ),
+        ({"block_size": 0}, "block_size is 0"),
+    ],
+)
+def test_refusals(change: dict[str, object], message: str) -> None:
+    tables = torch.zeros(2, 4, dtype=torch.int32)
+    arguments: dict[str, object] = {
+        "rows": torch.zeros(1, 4, dtype=torch.int32), "cu_q": torch.zeros(2, dtype=torch.int32), "token_table": tables,
+        "block_tables": tables, "block_size": 4, "num_tokens": 1, "num_blocks": 1,
+    }  # fmt: skip
+    with pytest.raises(InvalidArgument, match=message):
+        prepare_step(**(arguments | change))  # type: ignore[arg-type]

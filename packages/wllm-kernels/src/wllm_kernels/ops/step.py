@@ -58,6 +58,9 @@ def prepare_step(
         expect_dtype(name, tensor, torch.int32)
         expect_device(name, tensor, rows)
         expect_dense_rows(name, tensor)
+    expect_contiguous("rows", rows)
+    if block_size <= 0:
+        raise InvalidArgument(f"block_size is {block_size}; pass the cells of a block")
     if not 0 < num_blocks <= block_tables.shape[1]:
         raise InvalidArgument(f"num_blocks is {num_blocks}; the block tables have {block_tables.shape[1]} columns")
     if out is None:

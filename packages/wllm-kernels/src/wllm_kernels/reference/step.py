@@ -28,6 +28,10 @@ def prepare_step(
     token = torch.arange(input_ids.shape[0], dtype=cu_q.dtype, device=cu_q.device)
     row = torch.searchsorted(cu_q[1:], token, right=True)
     owned = row < rows.shape[0]
+    if not rows.shape[0]:
+        for padded, value in ((input_ids, 0), (positions, 0), (cells, -1)):
+            padded.fill_(value)
+        return
     row.clamp_(max=rows.shape[0] - 1)
     owned &= real[row]
     token_slot = safe_slot[row].long()
