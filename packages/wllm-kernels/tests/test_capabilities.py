@@ -100,6 +100,7 @@ def test_warmup_of_some_families(stub: StubLibrary) -> None:
     assert stub.state.loads == 1
     with pytest.raises(InvalidArgument, match=r"no kernel family is called 'nrm'; the families are .*norm"):
         wllm_kernels.warmup("cuda:0", ["nrm"])
+    assert wllm_kernels.warmup("cuda:0", "nor?") == count
 
 
 @needs_compiler

@@ -36,7 +36,8 @@ def chosen_implementation(variable: str) -> Implementation:
 
 
 DEVICE_TYPES = ("cpu", "cuda")
-REFERENCE_FORCED = chosen_implementation(os.environ.get("WLLM_KERNELS", "")) == "reference"
+_ON_CUDA = chosen_implementation(os.environ.get("WLLM_KERNELS", ""))
+REFERENCE_FORCED = _ON_CUDA == "reference"
 
 # Kept alive: torch forgets the ops of a library that is garbage-collected.
 _LIBRARY: Any = torch.library.Library("wllm", "DEF")  # type: ignore[no-untyped-call]
@@ -50,16 +51,12 @@ class Op:
         name: str,
         schema: str,
         reference_function: Callable[..., None],
-        device_function: Callable[..., None] | None = None,
+        device_function: Callable[..., None],
     ) -> None:
-        if REFERENCE_FORCED:
-            device_function = None
         self.name = name
-        self.implementation_names: dict[str, Implementation] = {
-            "cpu": "reference",
-            "cuda": "reference" if device_function is None else "device",
-        }
-        self._functions = {"cpu": reference_function, "cuda": device_function or reference_function}
+        self.implementation_names: dict[str, Implementation] = {"cpu": "reference", "cuda": _ON_CUDA}
+        on_cuda = device_function if _ON_CUDA == "device" else reference_function
+        self._functions = {"cpu": reference_function, "cuda": on_cuda}
         _LIBRARY.define(f"{name}({schema}) -> ()")
         for device_type, function in self._functions.items():
             _LIBRARY.impl(name, function, device_type.upper())

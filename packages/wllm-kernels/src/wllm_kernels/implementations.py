@@ -46,8 +46,8 @@ def warmup(device: torch.device | str, families: Iterable[str] | None = None) ->
     """Load kernels, so that no launch on `device` has to, and return how many are loaded now.
 
     Call it before capturing a CUDA graph. `families` are names of kernel families, or patterns such as `*_bf16*`; None
-    is all of them. Kernels that the GPU's generation cannot run are left out. There is nothing to load for the CPU.
-    Raises `NoDeviceCode` with the reason, and `InvalidArgument` for a family that does not exist.
+    is all of them, a string one. Kernels that the GPU's generation cannot run are left out. There is nothing to load
+    for the CPU. Raises `NoDeviceCode` with the reason, and `InvalidArgument` for a family that does not exist.
     """
     device, wanted = torch.device(device), _matching(families)
     if device.type == "cpu" or REFERENCE_FORCED:
@@ -60,6 +60,8 @@ def warmup(device: torch.device | str, families: Iterable[str] | None = None) ->
 def _matching(patterns: Iterable[str] | None) -> set[str]:
     names = [family.name for family in FAMILIES]
     found: set[str] = set()
+    if isinstance(patterns, str):
+        patterns = (patterns,)
     for pattern in ("*",) if patterns is None else patterns:
         matching = {name for name in names if fnmatchcase(name, pattern)}
         if not matching:
