@@ -199,6 +199,13 @@ def test_more_segments_than_blocks(emulator: Emulator, monkeypatch: pytest.Monke
     check(emulator, make_step(emulator, [300, 5, 700, 0, 65, 16, 400], [1, 1, 5, 40, 1, 16, 1], group=3))
 
 
+# The first tile sees one unit, the others two, which go to two blocks.
+def test_tiles_of_different_lengths(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = DeviceProperties(89, num_multiprocessors=50, max_shared_bytes=99 * 1024)
+    monkeypatch.setattr(emulator, "properties", lambda _: gpu)
+    check(emulator, make_step(emulator, [66], [7], group=7, num_kv_heads=1))
+
+
 # Aligned, 3 parts of 4 would be empty.
 def test_rows_of_very_different_lengths(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = DeviceProperties(89, num_multiprocessors=5, max_shared_bytes=99 * 1024)

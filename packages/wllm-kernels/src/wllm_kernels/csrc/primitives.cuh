@@ -140,9 +140,9 @@ DEVICE u64 load_volatile(const u64* source) {
   return *(const volatile u64*)source;
 }
 
-// Adds to a counter and returns what it was. Blocks that add are ordered: one whose threads meet at a barrier before and
-// behind this sees what the others wrote in front of theirs. Cheaper than __threadfence, which gives the accesses of all
-// blocks a single order.
+// Adds to a counter and returns what it was. Blocks that add are ordered: one whose threads meet at a barrier before
+// and behind this sees what the others wrote in front of theirs. Cheaper than __threadfence, which puts the accesses of
+// all blocks in a single order.
 DEVICE int add_in_order(int* counter, int value) {
   int before;
   asm volatile("atom.acq_rel.gpu.add.s32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(value) : "memory");
