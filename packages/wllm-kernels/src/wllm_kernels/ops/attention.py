@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -19,6 +21,8 @@ from wllm_kernels.ops.checks import (
 )
 from wllm_kernels.plans import AttentionPlan
 from wllm_kernels.reference import attention_plan as reference_plan
+
+_WINDOW_LIMIT = 1 << 31  # of the kernels' integers
 
 
 def paged_attention(
@@ -60,7 +64,7 @@ def paged_attention(
             f"causal={causal}, window={window}, {q.shape[1]} heads with a plan for causal={plan.causal}, "
             f"window={plan.window}, {plan.num_heads} heads; make a plan for each kind of layer"
         )
-    if not softcap >= 0.0:
+    if not 0.0 <= softcap < math.inf:
         raise InvalidArgument(f"softcap is {softcap}; pass 0 (off) or a positive cap")
     if out is None:
         out = torch.empty_like(q, memory_format=torch.contiguous_format)
@@ -133,5 +137,7 @@ def _check_rows(block_table: Tensor, seq_lens: Tensor, cu_q: Tensor, first: Tens
 
 
 def _check_window(causal: bool, window: int) -> None:
-    if window < 0 or (window and not causal):
-        raise InvalidArgument(f"window is {window} with causal={causal}; pass 0 (off), or a size with causal=True")
+    if not 0 <= window < _WINDOW_LIMIT or (window and not causal):
+        raise InvalidArgument(
+            f"window is {window} with causal={causal}; pass 0 (off), or a size below 2**31 with causal=True"
+        )

@@ -82,7 +82,7 @@ def expect_logits(logits: Tensor) -> tuple[int, int]:
 def expect_kv(kv: Tensor, kv_scale: Tensor | None) -> tuple[int, int, int]:
     """(num_kv_heads, block_size, head_dim) of a layer's KV cache; an int8 cache needs its scales, others take none."""
     shape = kv.shape
-    if len(shape) != 5 or shape[1] != 2:
+    if len(shape) != 5 or shape[1] != 2 or 0 in shape[2:]:
         raise InvalidArgument(
             f"kv has shape {list(shape)}; pass a tensor of shape [num_blocks, 2, num_kv_heads, block_size, head_dim]"
         )
