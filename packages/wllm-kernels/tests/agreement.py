@@ -16,9 +16,9 @@ from torch import Tensor
 from wllm_kernels import Activation, act_mul, attention_plan, paged_attention, reference, rms_norm, rope_kv_write
 
 # Of the largest value: half a unit in the last place of the result, and as much for the probabilities that multiply it.
-# An 8-bit cache of bfloat16 models: prefill multiplies rounded products of elements and scales.
-QUANTISED_TOLERANCE = 1e-2
 ATTENTION_TOLERANCE = {torch.float32: 1e-5, torch.float16: 6e-4, torch.bfloat16: 4e-3}
+# With an 8-bit cache: prefill multiplies rounded products of elements and scales.
+QUANTISED_TOLERANCE = 1e-2
 # Two units in the last place, relative.
 TWO_ULPS = {torch.float32: 1e-5, torch.float16: 2.0**-9, torch.bfloat16: 2.0**-6}
 FP8 = torch.float8_e4m3fn
