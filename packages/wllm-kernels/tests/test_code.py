@@ -159,5 +159,5 @@ def test_the_environment_chooses_target_and_container(tmp_path: Path, monkeypatc
     monkeypatch.setenv("WLLM_KERNELS_CONTAINER", str(written(tmp_path, "compute_80")))
     assert from_environment().forced_capability == 80
     monkeypatch.setenv("WLLM_KERNELS_TARGET", "ampere")
-    with pytest.raises(InvalidArgument, match="WLLM_KERNELS_TARGET='ampere' is no target; use one like compute_80"):
+    with pytest.raises(InvalidArgument, match="WLLM_KERNELS_TARGET: 'ampere' is no target; use one like compute_80"):
         from_environment()

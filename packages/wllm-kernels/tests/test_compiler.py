@@ -14,7 +14,7 @@ from wllm_kernels.compiler.families import FAMILIES, PRELUDE, TARGETS, Family
 from wllm_kernels.compiler.modules import compile_module
 from wllm_kernels.compiler.nvrtc import Compiled, Nvrtc, find_wheel
 from wllm_kernels.compiler.sources import CSRC, offences, source_of
-from wllm_kernels.errors import CompilationFailed
+from wllm_kernels.errors import CompilationFailed, InvalidArgument
 
 KERNEL = """\
 struct CopyParameters {
@@ -184,6 +184,14 @@ def test_a_cache_that_cannot_be_written_costs_time_only(csrc: Path, tmp_path: Pa
 def test_the_cache_is_where_the_variable_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WLLM_KERNELS_CACHE", str(tmp_path))
     assert modules.folder() == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("target", "message"), [("90", "'90' is no target"), ("sm_50", "no family wanted is for sm_50")]
+)
+def test_a_target_that_nothing_can_be_built_for(target: str, message: str, csrc: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        build(tmp_path, cache=None, families=[COPY], targets=[target], csrc=csrc)
 
 
 def test_a_target_needs_the_instructions_of_the_family() -> None:

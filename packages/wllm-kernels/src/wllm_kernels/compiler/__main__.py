@@ -9,6 +9,7 @@ from pathlib import Path
 from wllm_kernels.compiler import container, modules, report
 from wllm_kernels.compiler.build import build
 from wllm_kernels.compiler.families import FAMILIES
+from wllm_kernels.errors import CompilationFailed, InvalidArgument
 
 
 def main() -> None:
@@ -21,12 +22,15 @@ def main() -> None:
     parser.add_argument("--no-cache", action="store_true", help="compile all, and keep none of it")
     parser.add_argument("--ptxas-report", action="store_true", help="print registers and spills of each kernel")
     arguments = parser.parse_args()
-    build(
-        arguments.output,
-        cache=None if arguments.no_cache else modules.folder(),
-        families=[family for family in FAMILIES if family.name in arguments.families],
-        targets=arguments.targets,
-    )
+    try:
+        build(
+            arguments.output,
+            cache=None if arguments.no_cache else modules.folder(),
+            families=[family for family in FAMILIES if family.name in arguments.families],
+            targets=arguments.targets,
+        )
+    except (CompilationFailed, InvalidArgument) as error:
+        parser.exit(1, f"{error}\n")
     if arguments.ptxas_report:
         sys.stdout.write((arguments.output / report.FILE_NAME).read_text(encoding="utf-8"))
 

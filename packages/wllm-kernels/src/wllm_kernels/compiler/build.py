@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from wllm_kernels.compiler import container, report
-from wllm_kernels.compiler.families import FAMILIES, Family
+from wllm_kernels.compiler.families import FAMILIES, Family, number_of
 from wllm_kernels.compiler.modules import compile_module
 from wllm_kernels.compiler.nvrtc import Nvrtc, find_wheel
 from wllm_kernels.compiler.sources import CSRC, offences, source_of
-from wllm_kernels.errors import CompilationFailed
+from wllm_kernels.errors import CompilationFailed, InvalidArgument
 
 
 def build(
@@ -29,12 +29,15 @@ def build(
 ) -> None:
     """Write `kernels.wk` and `kernels-report.txt` into `folder`; `targets` replace those of the families.
 
-    `cache` is the folder of modules, None compiles all. Raises `CompilationFailed`, naming file and line.
+    `cache` is the folder of modules, None compiles all. Raises `CompilationFailed`, naming file and line, and
+    `InvalidArgument` for targets that there are not.
     """
     check_sources(csrc)
     compiler = Nvrtc(find_wheel())
     sources = {family.name: source_of(family, csrc) for family in families}
     wanted = [(family.name, target) for family in families for target in targets_of(family, targets)]
+    if not wanted:
+        raise InvalidArgument(f"no family wanted is for {', '.join(targets)}; name newer targets")
     modules = {}
     pool = ThreadPoolExecutor(max_workers=os.cpu_count())
     try:
@@ -66,7 +69,7 @@ def targets_of(family: Family, wanted: Sequence[str] = ()) -> tuple[str, ...]:
     """The family's own targets, or those of `wanted` that have the instructions it needs."""
     if not wanted:
         return tuple(f"sm_{number}" for number in family.targets)
-    return tuple(target for target in wanted if int(target.split("_")[1]) >= min(family.targets))
+    return tuple(target for target in wanted if number_of(target) >= min(family.targets))
 
 
 def warnings_in(log: str) -> str:

@@ -6,11 +6,13 @@ this order; no file includes another.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
 from wllm_kernels.compiler.prefill_shapes import PREFILL_SHAPES
+from wllm_kernels.errors import InvalidArgument
 
 PRELUDE = ("types.cuh", "primitives.cuh", "numeric.cuh")
 # Compute capability times ten. 89 runs the code of 86, except where a family uses FP8.
@@ -88,3 +90,11 @@ def runs_on(targets: tuple[int, ...], capability: int) -> bool:
     if best_target(capability, TARGETS) is None:
         return capability >= min(targets)
     return best_target(capability, targets) is not None
+
+
+def number_of(target: str) -> int:
+    """86 for "sm_86" or "compute_86"; raises `InvalidArgument` for what is no target."""
+    found = re.fullmatch(r"(?:sm|compute)_(\d{2,3})", target)
+    if found is None:
+        raise InvalidArgument(f"{target!r} is no target; use one like compute_80 or sm_86")
+    return int(found[1])

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from pathlib import Path
 import torch
 
 from wllm_kernels.compiler import container, modules
-from wllm_kernels.compiler.families import FAMILIES, Family, best_target, runs_on
+from wllm_kernels.compiler.families import FAMILIES, Family, best_target, number_of, runs_on
 from wllm_kernels.compiler.nvrtc import Nvrtc
 from wllm_kernels.compiler.sources import source_of
 from wllm_kernels.errors import CompilationFailed, InvalidArgument, NoKernel, StaleContainer, UnsupportedByGpu
@@ -70,7 +69,7 @@ class CodeSource:
     @property
     def forced_capability(self) -> int | None:
         """The capability of the target that was asked for, if any."""
-        return None if self._target is None else _number(self._target)
+        return None if self._target is None else number_of(self._target)
 
     def find(self, family_name: str, capability: int, gpu_name: str, driver_version: int) -> Code:
         """The code of a family for a GPU.
@@ -156,8 +155,11 @@ class CodeSource:
 def from_environment() -> CodeSource:
     """The code source that the environment variables ask for."""
     target = os.environ.get("WLLM_KERNELS_TARGET") or None
-    if target is not None and not re.fullmatch(r"(sm|compute)_\d{2,3}", target):
-        raise InvalidArgument(f"WLLM_KERNELS_TARGET={target!r} is no target; use one like compute_80 or sm_86")
+    if target is not None:
+        try:
+            number_of(target)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"WLLM_KERNELS_TARGET: {error}") from None
     if path := os.environ.get("WLLM_KERNELS_CONTAINER"):
         return CodeSource(Path(path), chosen=True, target=target)
     return CodeSource(target=target)
@@ -185,12 +187,8 @@ def capability_text(capability: int) -> str:
 
 def _machine_code(capability: int, targets: Iterable[str]) -> str | None:
     """The one of `targets` that a GPU runs best."""
-    found = best_target(capability, (_number(target) for target in targets if target.startswith("sm_")))
+    found = best_target(capability, (number_of(target) for target in targets if target.startswith("sm_")))
     return None if found is None else f"sm_{found}"
-
-
-def _number(target: str) -> int:
-    return int(target.partition("_")[2])
 
 
 def _driver_for(target: str, compiler: str) -> int:
@@ -198,4 +196,4 @@ def _driver_for(target: str, compiler: str) -> int:
     major, minor = (int(part) for part in compiler.split(".")[:2])
     if target.startswith("compute_"):
         return 1000 * major + 10 * minor
-    return max(1000 * major, 12080 if _number(target) >= _FIRST_OF_CUDA_12_8 else 0)
+    return max(1000 * major, 12080 if number_of(target) >= _FIRST_OF_CUDA_12_8 else 0)
