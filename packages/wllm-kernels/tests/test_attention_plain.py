@@ -150,6 +150,17 @@ def test_large_scores_do_not_overflow(emulator: Emulator) -> None:
     assert_close(step, step.run(), step.expected())
 
 
+@pytest.mark.parametrize("what", ["query", "key", "value"])
+def test_what_is_no_number_does_not_look_healthy(emulator: Emulator, what: str) -> None:
+    step = make_step(emulator, [20, 6], [1, 1])
+    if what == "query":
+        step.q[0] = torch.nan
+    else:
+        step.kv[step.block_table[0, 0], int(what == "value"), :, 3] = torch.nan
+    out = step.run()
+    assert out[0].isnan().all() and out[1].isfinite().all()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

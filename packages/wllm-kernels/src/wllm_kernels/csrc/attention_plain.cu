@@ -230,7 +230,7 @@ DEVICE float merge_results(const WarpResult* results, int head, int column) {
     sum += results[warp].sum[head] * rescale;
     value += results[warp].values[head][column] * rescale;
   }
-  return sum > 0.f ? value / sum : 0.f;
+  return sum == 0.f ? 0.f : value / sum;  // NaN stays NaN
 }
 
 template <class T, class Cached>

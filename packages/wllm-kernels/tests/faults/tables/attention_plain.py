@@ -28,7 +28,7 @@ TABLE = Table(
                 "results[warp].values[head][column]",
             ),
             "no division": ("value / sum : 0.f", "value : 0.f"),
-            "NaN without keys": ("sum > 0.f ? value / sum : 0.f", "value / sum"),
+            "NaN without keys": ("sum == 0.f ? 0.f : value / sum", "value / sum"),
             "heads of the next KV head": ("head < num_heads ? column_of", "true ? column_of"),
             "no scale of keys": ("* cell.key_scale * p.scale", "* p.scale"),
             "no scale of values": ("weight * cell.value_scale", "weight"),
