@@ -27,7 +27,7 @@ TABLE = Table(
                 "results[warp].values[head][column] * rescale",
                 "results[warp].values[head][column]",
             ),
-            "no division": ("value / sum : 0.f", "value : 0.f"),
+            "no division": ("0.f : value / sum", "0.f : value"),
             "NaN without keys": ("sum == 0.f ? 0.f : value / sum", "value / sum"),
             "heads of the next KV head": ("head < num_heads ? column_of", "true ? column_of"),
             "no scale of keys": ("* cell.key_scale * p.scale", "* p.scale"),
