@@ -83,7 +83,7 @@ def run(
             workspace, out,
         )  # fmt: skip
         results.append(out)
-    assert torch.equal(*results)
+    assert torch.equal(*(result.nan_to_num() for result in results))
     return results[0].float()
 
 
@@ -277,6 +277,12 @@ def test_queries_of_any_size(emulator: Emulator, factor: float) -> None:
     step = make_step(emulator, [200], [1], dtype=torch.bfloat16, cached=torch.int8)
     step.q *= factor
     check(emulator, step, scale=0.125 / factor)
+
+
+def test_scale_that_is_not_a_number(emulator: Emulator) -> None:
+    step = make_step(emulator, [40], [1], cached=torch.int8)
+    step.kv_scale[step.block_table[0, 0].long(), 1, :, 3] = torch.nan
+    assert bool(run(emulator, step).isnan().all())
 
 
 def test_scale_of_zero(emulator: Emulator) -> None:

@@ -36,18 +36,18 @@ _DECODE_PARTS = (
 )  # fmt: skip
 
 
-def _decode(head_dim: int, warps: int, stages: int, stages_8bit: int, blocks: int) -> tuple[Family, Family]:
-    macros = (
-        ("DECODE_HEAD_DIM", str(head_dim)),
-        ("DECODE_WARPS", str(warps)),
-        ("DECODE_STAGES", str(stages)),
-        ("DECODE_STAGES_8BIT", str(stages_8bit)),
-        ("DECODE_BLOCKS", str(blocks)),
+def _decode(head_dim: int, warps: int, stages: int, stages_8bit: int, blocks: int) -> tuple[Family, ...]:
+    def family(name: str, stages: int, stages_8bit: int, e4m3: int, targets: tuple[int, ...]) -> Family:
+        macros = {"HEAD_DIM": head_dim, "WARPS": warps, "STAGES": stages, "STAGES_8BIT": stages_8bit, "BLOCKS": blocks}
+        defines = tuple((f"DECODE_{macro}", str(value)) for macro, value in (macros | {"E4M3": e4m3}).items())
+        return Family(f"attention_decode_{name}d{head_dim}", _DECODE_PARTS, defines, targets)
+
+    return (
+        family("", stages, stages_8bit, 0, (80, 86, 90, 100, 120)),
+        family("e4m3_", stages, stages_8bit, 1, FP8_TARGETS),
+        # Turing has 64 KB of shared memory.
+        family("turing_", min(stages, 2), min(stages_8bit, 3), 0, (75,)),
     )
-    e4m3 = Family(
-        f"attention_decode_e4m3_d{head_dim}", _DECODE_PARTS, (*macros, ("DECODE_E4M3", "1")), targets=FP8_TARGETS
-    )
-    return Family(f"attention_decode_d{head_dim}", _DECODE_PARTS, (*macros, ("DECODE_E4M3", "0"))), e4m3
 
 
 FAMILIES = (
@@ -65,10 +65,10 @@ FAMILIES = (
     Family("attention_plain", ("attention_plain.cu",)),
     Family("attention_plain_e4m3", ("attention_plain.cu",), (("E4M3_CACHE", "1"),), targets=FP8_TARGETS),
     Family("attention_plan", ("attention.cuh", "attention_work.cuh", "attention_plan.cu")),
-    *_decode(64, warps=4, stages=3, stages_8bit=5, blocks=4),
+    *_decode(64, warps=8, stages=3, stages_8bit=4, blocks=2),
     *_decode(80, warps=4, stages=2, stages_8bit=4, blocks=3),
-    *_decode(96, warps=4, stages=2, stages_8bit=3, blocks=3),
-    *_decode(128, warps=4, stages=2, stages_8bit=3, blocks=3),
+    *_decode(96, warps=4, stages=3, stages_8bit=4, blocks=2),
+    *_decode(128, warps=4, stages=3, stages_8bit=4, blocks=2),
     *_decode(256, warps=2, stages=2, stages_8bit=3, blocks=3),
     Family("attention_prefill_plan", ("attention.cuh", "attention_prefill_plan.cu")),
     *(

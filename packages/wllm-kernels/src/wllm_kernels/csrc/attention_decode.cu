@@ -70,7 +70,7 @@ DEVICE void attend_slices(const DecodeParameters& p, const Part& part, const Que
     multiply_keys<Shape>(scores[s], queries, lines.key_bias, shared_address(stage));
     if constexpr (Shape::SCALED) scales[s] = load_scales(stage + 2 * Shape::PLANE_BYTES);
     scale_scores<Shape>(scores[s], p, lines, scales[s]);
-    hide_cells(scores[s], lines, first_cell_of_slice<Shape>(part, unit + s));
+    hide_cells<Shape>(scores[s], lines, scales[s], first_cell_of_slice<Shape>(part, unit + s));
   }
   weigh<Shape>(scores, lines, sums, scales);
   UNROLL
@@ -177,7 +177,8 @@ DEVICE void decode(const DecodeParameters& p) {
 #if __CUDA_ARCH__ < 800
 constexpr int MIN_BLOCKS = 1;
 #elif __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200
-constexpr int MIN_BLOCKS = DECODE_HEAD_DIM < 128 ? 2 : 1;
+constexpr int KEY_VALUE_BYTES = DECODE_WARPS * DECODE_STAGES * SLICE_CELLS * 4 * DECODE_HEAD_DIM;
+constexpr int MIN_BLOCKS = KEY_VALUE_BYTES <= 48 * 1024 ? 2 : 1;
 #else
 constexpr int MIN_BLOCKS = DECODE_BLOCKS;
 #endif

@@ -121,13 +121,10 @@ DEVICE void load_queries(QueryFragments<Shape>& queries, Lines& lines, const Dec
 // Scales of the two neighbouring cells of a lane, for the cells 0 to 7 and 8 to 15.
 struct CellScales {
   float keys[2][2];
-  float log2_values[2][2];
-  float inverse_values[2][2];
+  float values[2][2];
 };
 
-// A scale of 0 counts as the smallest f16: the values that belong to it are zeros.
 DEVICE CellScales load_scales(const u8* scales) {
-  constexpr float SMALLEST = 5.9604645e-8f;
   CellScales s;
   UNROLL
   for (int n = 0; n < 2; n++) {
@@ -135,18 +132,13 @@ DEVICE CellScales load_scales(const u8* scales) {
     const u32 keys = pairs[0], values = pairs[SLICE_CELLS / 2];
     s.keys[n][0] = unpack_low<f16>(keys);
     s.keys[n][1] = unpack_high<f16>(keys);
-    const float scale[2] = {fmaxf(unpack_low<f16>(values), SMALLEST), fmaxf(unpack_high<f16>(values), SMALLEST)};
-    UNROLL
-    for (int i = 0; i < 2; i++) {
-      s.log2_values[n][i] = log2_fast(scale[i]);
-      s.inverse_values[n][i] = reciprocal_fast(scale[i]);
-    }
+    s.values[n][0] = unpack_low<f16>(values);
+    s.values[n][1] = unpack_high<f16>(values);
   }
   return s;
 }
 
-// From products of queries and keys to exponents of 2. That of a scaled cache includes the scale of the cell's value,
-// so that the largest weight of a line is 1 whatever the scales are.
+// From products of queries and keys to exponents of 2.
 template <class Shape>
 DEVICE void scale_scores(float (&scores)[2][4], const DecodeParameters& p, const Lines& lines,
                          const CellScales& scales) {
@@ -167,23 +159,22 @@ DEVICE void scale_scores(float (&scores)[2][4], const DecodeParameters& p, const
       }
     }
   }
-  if constexpr (Shape::SCALED) {
-    UNROLL
-    for (int n = 0; n < 2; n++) {
-      UNROLL
-      for (int j = 0; j < 4; j++) scores[n][j] += scales.log2_values[n][j % 2];
-    }
-  }
 }
 
-DEVICE void hide_cells(float (&scores)[2][4], const Lines& lines, int first_cell) {
+// Cells that neither line of the lane sees may hold NaN, as scales too, which a weight of 0 would not hide.
+template <class Shape>
+DEVICE void hide_cells(float (&scores)[2][4], const Lines& lines, CellScales& scales, int first_cell) {
   if (first_cell >= lines.all_first && first_cell + SLICE_CELLS <= lines.all_end) return;
   UNROLL
   for (int n = 0; n < 2; n++) {
     UNROLL
-    for (int j = 0; j < 4; j++) {
-      const int cell = first_cell + 8 * n + threadIdx.x % 4 * 2 + j % 2;
-      if (cell < lines.first[j / 2] || cell >= lines.end[j / 2]) scores[n][j] = LOWEST;
+    for (int j = 0; j < 2; j++) {
+      const int cell = first_cell + 8 * n + threadIdx.x % 4 * 2 + j;
+      const bool hidden[2] = {cell < lines.first[0] || cell >= lines.end[0],
+                              cell < lines.first[1] || cell >= lines.end[1]};
+      if (hidden[0]) scores[n][j] = LOWEST;
+      if (hidden[1]) scores[n][2 + j] = LOWEST;
+      if (Shape::SCALED && hidden[0] && hidden[1]) scales.values[n][j] = 0.f;
     }
   }
 }
@@ -205,7 +196,9 @@ DEVICE float largest_score(const Scores<Shape>& scores, int half, float maximum)
   return maximum;
 }
 
-// From exponents to weights, in place, and to sums of weights (without the scales of values).
+// From exponents to weights, in place, and to sums of weights. The scale of a cell's value goes into its weight, which
+// is at most 1, so the product is an f16 too; it loses bits only where the scale is below 2^-14, that is, where the
+// values are small beside what else a model adds up.
 template <class Shape>
 DEVICE void weigh(Scores<Shape>& scores, Lines& lines, Accumulators<Shape>& sums,
                   const CellScales (&scales)[Shape::SLICES]) {
@@ -237,8 +230,8 @@ DEVICE void weigh(Scores<Shape>& scores, Lines& lines, Accumulators<Shape>& sums
         UNROLL
         for (int j = 0; j < 2; j++) {
           const float weight = exp2_fast(scores[s][n][2 * i + j] - base);
-          scores[s][n][2 * i + j] = weight;
-          lines.sum[i] += Shape::SCALED ? weight * scales[s].inverse_values[n][j] : weight;
+          lines.sum[i] += weight;
+          scores[s][n][2 * i + j] = Shape::SCALED ? weight * scales[s].values[n][j] : weight;
         }
       }
     }

@@ -27,8 +27,9 @@ struct DecodeShape {
   static constexpr int KEY_BIAS = same_type<Cached, i8> ? INT8_BIAS : 0;
   static constexpr int WARPS = WARPS_OF_BLOCK, THREADS = WARPS * WARP;
   static constexpr int UNIT_CELLS = WARPS * SLICE_CELLS;  // a slice for each warp
-  // A warp attends slices of so many units at once: 8-bit elements need fewer instructions for each so.
-  static constexpr int SLICES = BYTES ? 2 : 1;
+  // A warp attends slices of so many units at once: 8-bit elements need fewer instructions for each so. Small heads
+  // share a multiprocessor with more warps, whose registers hold one.
+  static constexpr int SLICES = BYTES && D > 64 ? 2 : 1;
   static constexpr int STAGES = STAGES_OF_WARP;
   static constexpr int K_STEPS = D / 16;                          // products of 16 dimensions
   static constexpr int CHUNKS = D * (int)sizeof(Cached) / 16;     // of 16 bytes in the line of a cell

@@ -23,6 +23,7 @@ _PLAN_SHARED_BYTES = 4 * (1024 + 6 * 32)  # samples and scratch of attention_pla
 _START_INTS, _ARRIVALS, _ROW_INTS, _STATISTICS = 8, 6, 3, 8
 # Shared memory that the driver takes for each block.
 _RESERVED_BYTES = 1024
+_AMPERE = 80
 _LOG2_E = 1.4426950408889634
 
 
@@ -44,41 +45,49 @@ def _shape(macros: dict[str, int], cached: torch.dtype) -> _Shape:
     return _Shape(warps, warps * max(stages * 2 * _SLICE_CELLS * cell_bytes, result_bytes), macros["DECODE_BLOCKS"])
 
 
-def _build() -> tuple[dict[tuple[int, torch.dtype], _Shape], dict[tuple[int, torch.dtype, torch.dtype], Kernel]]:
+_Shapes = dict[tuple[bool, int, torch.dtype], _Shape]
+_Kernels = dict[tuple[bool, int, torch.dtype, torch.dtype], Kernel]
+
+
+def _build() -> tuple[_Shapes, _Kernels]:
     shapes, kernels = {}, {}
     for family in FAMILIES:
         macros = {name: int(value) for name, value in family.defines if name.startswith("DECODE_")}
         if not macros:
             continue
-        head_dim = macros["DECODE_HEAD_DIM"]
-        for dtype, name in ((torch.float16, "f16"), (torch.bfloat16, "bf16")):
+        head_dim, turing = macros["DECODE_HEAD_DIM"], max(family.targets) < _AMPERE
+        for dtype, name in ((torch.float16, "f16"),) if turing else ((torch.float16, "f16"), (torch.bfloat16, "bf16")):
             half = ((dtype, ""), (torch.int8, "_i8"))
             for cached, suffix in ((torch.float8_e4m3fn, "_e4m3"),) if macros["DECODE_E4M3"] else half:
-                shape = shapes[head_dim, cached] = _shape(macros, cached)
-                kernels[head_dim, dtype, cached] = Kernel(
+                shape = shapes[turing, head_dim, cached] = _shape(macros, cached)
+                kernels[turing, head_dim, dtype, cached] = Kernel(
                     family.name, f"attention_decode_{name}{suffix}", "9Q9q8i2f", shape.warps * _WARP, shape.shared_bytes
                 )
     return shapes, kernels
 
 
-# By head_dim and dtype of the cache; by head_dim and dtypes of queries and cache.
+# For Turing or newer GPUs, by head_dim and dtype of the cache; and by head_dim and dtypes of queries and cache.
 _SHAPES, _KERNELS = _build()
 _PLAN_KERNEL = Kernel("attention_plan", "attention_plan", "3Q10i", _PLAN_THREADS, _PLAN_SHARED_BYTES)
 
 
 def has_kernel(q: Tensor, kv: Tensor) -> bool:
     """Whether there is a kernel with tensor cores for these dtypes, this head_dim and block size."""
-    return (kv.shape[4], q.dtype, kv.dtype) in _KERNELS and kv.shape[3] % _SLICE_CELLS == 0
+    return (_on_turing(kv), kv.shape[4], q.dtype, kv.dtype) in _KERNELS and kv.shape[3] % _SLICE_CELLS == 0
 
 
 def can_plan(kv: Tensor) -> bool:
     """Whether a cache like this has a kernel for queries of some dtype."""
-    return (kv.shape[4], kv.dtype) in _SHAPES and kv.shape[3] % _SLICE_CELLS == 0
+    return (_on_turing(kv), kv.shape[4], kv.dtype) in _SHAPES and kv.shape[3] % _SLICE_CELLS == 0
+
+
+def _on_turing(kv: Tensor) -> bool:
+    return backends[kv.device].properties(kv.device).capability < _AMPERE
 
 
 def num_blocks(kv: Tensor) -> int:
     """Blocks of the decode grid: as many as the GPU runs at the same time."""
-    shape = _SHAPES[kv.shape[4], kv.dtype]
+    shape = _SHAPES[_on_turing(kv), kv.shape[4], kv.dtype]
     gpu = backends[kv.device].properties(kv.device)
     by_shared_memory = gpu.max_shared_bytes // (shape.shared_bytes + _RESERVED_BYTES)
     return gpu.num_multiprocessors * max(1, min(shape.blocks, by_shared_memory))
@@ -107,10 +116,11 @@ def launch_plan(
 ) -> None:
     """Fill `plan`, of `plan_elements`, with the work of a step for so many blocks."""
     num_kv_heads, block_size, head_dim = kv.shape[2:]
+    warps = _SHAPES[_on_turing(kv), head_dim, kv.dtype].warps
     _PLAN_KERNEL.launch(
         kv.device, (1, 1, 1), seq_lens.data_ptr(), cu_q.data_ptr(), plan.data_ptr(), seq_lens.shape[0], num_kv_heads,
         num_heads // num_kv_heads, max_blocks, block_size, causal, window, blocks,
-        backends[kv.device].properties(kv.device).num_multiprocessors, _SHAPES[head_dim, kv.dtype].warps,
+        backends[kv.device].properties(kv.device).num_multiprocessors, warps,
     )  # fmt: skip
 
 
@@ -151,7 +161,7 @@ def launch(
         )
     rows, max_blocks = block_table.shape
     score_scale, cap_scale = _score_scales(scale, softcap)
-    _KERNELS[head_dim, q.dtype, kv.dtype].launch(
+    _KERNELS[_on_turing(kv), head_dim, q.dtype, kv.dtype].launch(
         q.device, (blocks, 1, 1), q_at, kv_at, scale_at, block_table.data_ptr(), seq_lens.data_ptr(), cu_q.data_ptr(),
         plan.data_ptr(), workspace_at, out_at, q_token, q_head, out_token, out_head, block_table.stride(0), block_bytes,
         plane_bytes, head_bytes, cell_bytes, rows, num_tokens, num_kv_heads, num_heads // num_kv_heads, max_blocks,
