@@ -112,6 +112,8 @@ def test_ragged_rows(emulator: Emulator, dtype: torch.dtype, seed: int) -> None:
 
 HEAD_DIMS = [64, pytest.param(80, marks=FULL), pytest.param(96, marks=FULL), pytest.param(128, marks=FULL)]
 HEAD_DIMS += [pytest.param(256, marks=FULL)]
+# Its units have 64 cells, and two of its blocks fit on a multiprocessor: the tests of parts count on both.
+PART_DIM = 80
 
 
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
@@ -160,7 +162,7 @@ def test_padding_rows_and_tokens_give_zero(emulator: Emulator) -> None:
 
 def test_more_rows_than_threads_plan(emulator: Emulator) -> None:
     lengths = torch.randint(1, 20, (1100,)).tolist()
-    check(emulator, make_step(emulator, lengths, [1] * 1100, group=1, num_kv_heads=1))
+    check(emulator, make_step(emulator, lengths, [1] * 1100, group=1, num_kv_heads=1, head_dim=PART_DIM))
 
 
 def test_queries_in_front_of_the_row_give_zero(emulator: Emulator) -> None:
@@ -182,35 +184,42 @@ def test_nothing_but_padding(emulator: Emulator) -> None:
 def test_many_parts(emulator: Emulator, monkeypatch: pytest.MonkeyPatch, lengths: list[int]) -> None:
     gpu = DeviceProperties(89, num_multiprocessors=50, max_shared_bytes=99 * 1024)
     monkeypatch.setattr(emulator, "properties", lambda _: gpu)
-    check(emulator, make_step(emulator, lengths, [1] * len(lengths), group=2, num_kv_heads=1))
+    check(emulator, make_step(emulator, lengths, [1] * len(lengths), group=2, num_kv_heads=1, head_dim=PART_DIM))
+
+
+def test_parts_with_an_odd_number_of_slices(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = DeviceProperties(89, num_multiprocessors=30, max_shared_bytes=99 * 1024)
+    monkeypatch.setattr(emulator, "properties", lambda _: gpu)
+    check(emulator, make_step(emulator, [3000, 100, 2500], [1, 1, 1], cached=torch.int8, head_dim=PART_DIM))
 
 
 # 40 units in each of 2 blocks: more than a warp looks up at once.
 def test_long_parts(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = DeviceProperties(89, num_multiprocessors=1, max_shared_bytes=99 * 1024)
     monkeypatch.setattr(emulator, "properties", lambda _: gpu)
-    check(emulator, make_step(emulator, [5100], [1], group=1, num_kv_heads=1))
+    check(emulator, make_step(emulator, [5100], [1], group=1, num_kv_heads=1, head_dim=PART_DIM))
 
 
 # 4 blocks for 18 segments, which lie behind each other.
 def test_more_segments_than_blocks(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = DeviceProperties(89, num_multiprocessors=2, max_shared_bytes=99 * 1024)
     monkeypatch.setattr(emulator, "properties", lambda _: gpu)
-    check(emulator, make_step(emulator, [300, 5, 700, 0, 65, 16, 400], [1, 1, 5, 40, 1, 16, 1], group=3))
+    lengths, counts = [300, 5, 700, 0, 65, 16, 400], [1, 1, 5, 40, 1, 16, 1]
+    check(emulator, make_step(emulator, lengths, counts, group=3, head_dim=PART_DIM))
 
 
 # The first tile sees one unit, the others two, which go to two blocks.
 def test_tiles_of_different_lengths(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = DeviceProperties(89, num_multiprocessors=50, max_shared_bytes=99 * 1024)
     monkeypatch.setattr(emulator, "properties", lambda _: gpu)
-    check(emulator, make_step(emulator, [66], [7], group=7, num_kv_heads=1))
+    check(emulator, make_step(emulator, [66], [7], group=7, num_kv_heads=1, head_dim=PART_DIM))
 
 
 # Aligned, 3 parts of 4 would be empty.
 def test_rows_of_very_different_lengths(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = DeviceProperties(89, num_multiprocessors=5, max_shared_bytes=99 * 1024)
     monkeypatch.setattr(emulator, "properties", lambda _: gpu)
-    check(emulator, make_step(emulator, [2600, 70, 70], [1, 1, 1]))
+    check(emulator, make_step(emulator, [2600, 70, 70], [1, 1, 1], head_dim=PART_DIM))
 
 
 def test_a_step_with_long_rows(emulator: Emulator) -> None:

@@ -188,6 +188,8 @@ TABLE = Table(
         },
     },
     survivors={
+        "attention_decode_merge.cuh: places of two parts are one": "blocks begin in order here: the one that ends a "
+        "segment comes last, and has merged it before it begins the next",
         "attention_decode_slice.cuh: copies a cell behind the last": "its key is hidden",
         "attention_decode.cu: attend_part: __syncwarp(); #1": f"the next matrix load meets all lanes; {_ONE_ORDER}",
         "attention_decode.cu: attend_part: __syncwarp(); #2": f"the last matrix load meets all lanes; {_ONE_ORDER}",
