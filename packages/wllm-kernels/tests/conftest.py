@@ -14,7 +14,7 @@ import torch
 from emulator.backend import Emulator
 
 from wllm_kernels import reference
-from wllm_kernels.device.kernel import Kernel, backends
+from wllm_kernels.device.kernel import DeviceProperties, Kernel, backends
 from wllm_kernels.dispatch import OPS
 from wllm_kernels.reference import attention_plan as reference_plan
 
@@ -86,5 +86,14 @@ def emulator(_emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[E
     _emulator.seed = 0
     monkeypatch.setitem(backends._by_type, "cpu", _emulator)
     yield _emulator
+
+
+@pytest.fixture
+def turing(emulator: Emulator, _emulator_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Emulator:
+    """Device code takes the branches for Turing, and finds its shared memory."""
+    gpu = Emulator(_emulator_folder, capability=75)
+    monkeypatch.setattr(gpu, "properties", lambda device: DeviceProperties(75, 4, 64 * 1024))
+    monkeypatch.setitem(backends._by_type, "cpu", gpu)
+    return gpu
     for kernel in Kernel.all:
         kernel.forget()

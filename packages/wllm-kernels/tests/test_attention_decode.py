@@ -10,7 +10,7 @@ from emulator.backend import Emulator
 from torch import Tensor
 
 from wllm_kernels import InvalidArgument, reference
-from wllm_kernels.device import attention
+from wllm_kernels.device import attention, attention_decode
 from wllm_kernels.device.kernel import DeviceProperties
 
 DTYPES = [torch.float16, torch.bfloat16]
@@ -122,6 +122,15 @@ PART_DIM = 80
 def test_caches(emulator: Emulator, dtype: torch.dtype, cached: torch.dtype | None, head_dim: int) -> None:
     step = make_step(emulator, [70, 200, 3], [1, 2, 1], dtype=dtype, cached=cached, head_dim=head_dim)
     check(emulator, step, scale=head_dim**-0.5)
+
+
+@pytest.mark.parametrize("cached", [None, torch.int8])
+@pytest.mark.parametrize("head_dim", [64, pytest.param(128, marks=FULL), pytest.param(256, marks=FULL)])
+def test_turing(turing: Emulator, cached: torch.dtype | None, head_dim: int) -> None:
+    kernel = attention_decode._KERNELS[True, head_dim, torch.float16, cached or torch.float16]
+    before = kernel.launches
+    check(turing, make_step(turing, [70, 300, 3], [1, 2, 1], cached=cached, head_dim=head_dim))
+    assert kernel.launches > before
 
 
 @pytest.mark.parametrize("group", [1, 2, 7, 8, 16, 20])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 from wllm_kernels import InvalidArgument, KernelError, reference
 from wllm_kernels.compiler.prefill_shapes import HEAD_DIMS
 from wllm_kernels.device import attention_prefill
-from wllm_kernels.device.kernel import DeviceProperties, Kernel, backends
+from wllm_kernels.device.kernel import DeviceProperties, Kernel
 
 UNTOUCHED = 99.0
 
@@ -110,14 +109,6 @@ def large_tiles(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator
     """A GPU that few large tiles fill."""
     monkeypatch.setattr(emulator, "properties", lambda device: DeviceProperties(90, 1, 227 * 1024))
     return emulator
-
-
-@pytest.fixture
-def turing(emulator: Emulator, _emulator_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Emulator:
-    gpu = Emulator(_emulator_folder, capability=75)
-    monkeypatch.setattr(gpu, "properties", lambda device: DeviceProperties(75, 4, 64 * 1024))
-    monkeypatch.setitem(backends._by_type, "cpu", gpu)
-    return gpu
 
 
 @pytest.fixture(autouse=True)
