@@ -89,6 +89,16 @@ def test_extreme_filters(draw_tokens: Callable[..., Tensor], temperature: float,
     assert torch.equal(draw_tokens(logits, draw=draw), sample(logits, draw=draw))
 
 
+# One token far in front of a long tail: sums of more than 32 bits, and many keys in the interval where a cut lies.
+@pytest.mark.parametrize(("top_k", "top_p"), [(0, 0.5), (700, 1.0), (900, 0.7)])
+@pytest.mark.usefixtures("_way")
+def test_long_tail(draw_tokens: Callable[..., Tensor], top_k: int, top_p: float) -> None:
+    logits = torch.empty(1, 1500).uniform_(-8.5, -5.0).expand(24, -1).clone()
+    logits[:, 0] = 0.0
+    draw = Draw(torch.ones(24), torch.arange(24), torch.arange(24), torch.full((24,), top_k), torch.full((24,), top_p))
+    assert torch.equal(draw_tokens(logits, draw=draw), sample(logits, draw=draw))
+
+
 def test_huge_distances(draw_tokens: Callable[..., Tensor]) -> None:
     logits = torch.randn(8, 300) * 1e30
     draw = make_draw(8, 300, filters=True)
@@ -151,6 +161,11 @@ def test_entries_for_other_rows_and_tokens_are_ignored(draw_tokens: Callable[...
     logits[:, 9] = 1.0
     bias = LogitBias(torch.tensor([0, 2, -1, 1]), torch.tensor([70, 3, 4, 5]), torch.full((4,), 5.0))
     assert draw_tokens(logits, bias=bias).tolist() == [9, 5]
+
+
+def test_the_last_token_alone_in_its_group(draw_tokens: Callable[..., Tensor]) -> None:
+    bias = LogitBias(torch.tensor([0]), torch.tensor([32]), torch.tensor([5.0]))
+    assert draw_tokens(torch.zeros(1, 33), bias=bias).tolist() == [32]
 
 
 def test_empty_lists(draw_tokens: Callable[..., Tensor]) -> None:
