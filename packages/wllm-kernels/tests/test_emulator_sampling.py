@@ -159,7 +159,7 @@ def test_adjusted_logits_are_those_of_the_reference_bit_for_bit(
 def test_entries_for_other_rows_and_tokens_are_ignored(draw_tokens: Callable[..., Tensor]) -> None:
     logits = torch.zeros(2, 70)
     logits[:, 9] = 1.0
-    bias = LogitBias(torch.tensor([0, 2, -1, 1]), torch.tensor([70, 3, 4, 5]), torch.full((4,), 5.0))
+    bias = LogitBias(torch.tensor([0, 2, -1, 1]), torch.tensor([70, 3, 4, 5]), torch.tensor([torch.inf, 5.0, 5.0, 5.0]))
     assert draw_tokens(logits, bias=bias).tolist() == [9, 5]
 
 
