@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -25,7 +26,10 @@ from wllm_runtime.settings import Settings, resolve_device, resolve_dtype, resol
         ("pipeline_depth", 0),
         ("gpu_memory_utilization", 1.5),
         ("quantization", "awq"),
-        ("kv_cache_dtype", "fp8"),
+        ("kv_cache_dtype", "int4"),
+        ("kv_offload_gib", -1.0),
+        ("kv_offload_gib", math.nan),
+        ("step_wait", "poll"),
         ("max_stall_ms", 0.0),
     ],
 )

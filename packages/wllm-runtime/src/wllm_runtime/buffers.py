@@ -1,4 +1,4 @@
-"""`SlotTables`: the state of every slot on the device, and the paged KV cache.
+"""`SlotTables`: the state of every slot on the device.
 
 Written only by the runner, in the order of the plans. A slot's row holds the token ids and block ids of its request;
 the scheduler's counters travel in the plan's rows.
@@ -40,17 +40,3 @@ class SlotTables:
         for new in new_blocks:
             ids = torch.tensor(new.block_ids, dtype=torch.int32)
             self.block_tables[new.slot, new.first : new.first + len(ids)] = ids.to(self.block_tables.device)
-
-
-def allocate_kv_cache(
-    num_layers: int,
-    num_blocks: int,
-    num_kv_heads: int,
-    block_size: int,
-    head_dim: int,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> torch.Tensor:
-    """The KV cache [layers, blocks, 2, kv_heads, block_size, head_dim], uninitialised."""
-    # Not zeroed: attention reads no cell that was not written, and untouched memory of a CPU is not even taken.
-    return torch.empty(num_layers, num_blocks, 2, num_kv_heads, block_size, head_dim, dtype=dtype, device=device)

@@ -6,6 +6,7 @@ far as no model is needed; `engine.py` resolves the rest and gives the reason fo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -16,6 +17,8 @@ from wllm_sched import InvalidParameter, SamplingParams
 Device = Literal["auto", "cuda", "cpu"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 LoadFormat = Literal["auto", "dummy"]
+KVCacheDType = Literal["auto", "int8", "fp8"]
+StepWait = Literal["auto", "spin", "block"]
 
 BLOCK_SIZES = (8, 16, 32, 64, 128)
 RECOMMENDED_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
@@ -26,7 +29,9 @@ class EngineConfig:
     """Settings of one engine; None means "choose for me". Raises `ConfigError` for a value that no model could take.
 
     `pipeline_depth` is the number of steps in flight (1 is for debugging). `max_stall_ms` bounds the time that a step
-    with prefill may take while others decode. `gpu_memory_utilization` is the share of free device memory to use.
+    with prefill may take while others decode. `gpu_memory_utilization` is the share to use of the device memory that is
+    free at start. `kv_offload_gib` is pinned host memory for KV blocks that the device has no room for. `enforce_eager`
+    runs without CUDA graphs. `step_wait` says how the engine waits for the GPU: "spin" takes a core, "block" lets go.
     `override_generation_config` replaces the model's recommended sampling, which holds where a request is silent.
     """
 
@@ -42,18 +47,23 @@ class EngineConfig:
     enable_prefix_caching: bool = True
     load_format: LoadFormat = "auto"
     quantization: str | None = None
-    kv_cache_dtype: str = "auto"
+    kv_cache_dtype: KVCacheDType = "auto"
+    kv_offload_gib: float = 0.0
     revision: str | None = None
     skip_tokenizer_init: bool = False
     seed: int = 0
     pipeline_depth: int = 2
     max_stall_ms: float = 100.0
+    enforce_eager: bool = False
+    step_wait: StepWait = "auto"
     override_generation_config: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
         self._check_choice("device", get_args(Device))
         self._check_choice("dtype", get_args(DType))
         self._check_choice("load_format", get_args(LoadFormat))
+        self._check_choice("kv_cache_dtype", get_args(KVCacheDType))
+        self._check_choice("step_wait", get_args(StepWait))
         self._check_choice("block_size", BLOCK_SIZES)
         for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "num_kv_blocks", "pipeline_depth"):
             value = getattr(self, name)
@@ -63,15 +73,13 @@ class EngineConfig:
             raise ConfigError(f"gpu_memory_utilization must lie in (0, 1], got {self.gpu_memory_utilization!r}")
         if not self.max_stall_ms > 0:
             raise ConfigError(f"max_stall_ms must be more than 0, got {self.max_stall_ms!r}")
+        if not 0 <= self.kv_offload_gib < math.inf:
+            raise ConfigError(f"kv_offload_gib must be 0 or more, got {self.kv_offload_gib!r}")
         self._check_sampling(self.override_generation_config or {})
         if self.quantization is not None:
             raise ConfigError(
                 f"quantization={self.quantization!r} is not supported yet; leave it out "
                 "(GGUF files are dequantised when they are loaded)"
-            )
-        if self.kv_cache_dtype != "auto":
-            raise ConfigError(
-                f"kv_cache_dtype={self.kv_cache_dtype!r} is not supported yet; use 'auto' (the model's dtype)"
             )
 
     def _check_sampling(self, sampling: Mapping[str, float]) -> None:

@@ -8,9 +8,10 @@ import torch
 from tqdm import tqdm
 
 from wllm_cache import BlockPool
-from wllm_runtime.buffers import SlotTables, allocate_kv_cache
+from wllm_runtime.buffers import SlotTables
 from wllm_runtime.checkpoint import Checkpoint, WeightReader, open_checkpoint
 from wllm_runtime.config import EngineConfig
+from wllm_runtime.kv_cache import KVCache
 from wllm_runtime.memory import MIB, MemoryPlan, plan_memory
 from wllm_runtime.models import weights
 from wllm_runtime.models.decoder import Decoder
@@ -146,18 +147,10 @@ def _build_runner(
     dtype: torch.dtype,
 ) -> ModelRunner:
     config = model.config
-    kv = allocate_kv_cache(
-        config.num_layers,
-        memory.num_kv_blocks,
-        config.num_kv_heads,
-        memory.block_size,
-        config.head_dim,
-        dtype,
-        device,
-    )
+    kv = KVCache.allocate(config, memory.num_kv_blocks, memory.block_size, dtype, device)
     tables = SlotTables(num_seqs, memory.max_model_len, memory.block_size, device)
     sampler = Sampler(tables, config.vocab_size, info.eos_token_ids)
-    return ModelRunner(model, kv, tables, sampler)
+    return ModelRunner(model, kv.data, tables, sampler)
 
 
 def _model_info(

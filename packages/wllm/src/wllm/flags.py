@@ -60,7 +60,23 @@ _ENGINE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         {"choices": ("auto", "dummy"), "default": "auto", "help": "'dummy' fills the model with random values"},
     ),
     ("--quantization", {"metavar": "METHOD", "help": "not supported yet; GGUF files are dequantised on loading"}),
-    ("--kv-cache-dtype", {"default": "auto", "metavar": "DTYPE", "help": "only 'auto' yet: the model's dtype"}),
+    (
+        "--kv-cache-dtype",
+        {
+            "choices": ("auto", "int8", "fp8"),
+            "default": "auto",
+            "help": "type of the KV cache; 8 bits hold twice the tokens (default: auto, the model's dtype)",
+        },
+    ),
+    (
+        "--kv-offload-gib",
+        {
+            "type": float,
+            "default": 0.0,
+            "metavar": "GIB",
+            "help": "host memory for KV blocks that leave the GPU's prefix cache (default: 0, off)",
+        },
+    ),
     ("--revision", {"metavar": "NAME", "help": "branch, tag or commit on the hub (default: main)"}),
     (
         "--skip-tokenizer-init",
@@ -78,6 +94,18 @@ _ENGINE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
             "default": 100.0,
             "metavar": "MS",
             "help": "longest step while others wait for their next token; prompts are cut to fit (default: 100)",
+        },
+    ),
+    (
+        "--enforce-eager",
+        {"action": "store_true", "help": "run without CUDA graphs: slower, starts sooner, takes less memory"},
+    ),
+    (
+        "--step-wait",
+        {
+            "choices": ("auto", "spin", "block"),
+            "default": "auto",
+            "help": "how to wait for the GPU: spin takes a CPU core, block is slower (default: auto, by the cores)",
         },
     ),
     (

@@ -20,7 +20,7 @@ from wllm.collector import Collector
 from wllm.default_model import default_model
 from wllm.outputs import RequestOutput
 from wllm_api.text import ChatTemplate, Tokenizer, resolve_bad_words
-from wllm_runtime.config import Device, DType, EngineConfig, LoadFormat
+from wllm_runtime.config import Device, DType, EngineConfig, KVCacheDType, LoadFormat, StepWait
 from wllm_runtime.engine import create_engine
 from wllm_sched import Abort, EngineStats, ModelInfo, SamplingParams, Submit
 
@@ -49,12 +49,15 @@ class LLM:
         enable_prefix_caching: bool = True,
         load_format: LoadFormat = "auto",
         quantization: str | None = None,
-        kv_cache_dtype: str = "auto",
+        kv_cache_dtype: KVCacheDType = "auto",
+        kv_offload_gib: float = 0.0,
         revision: str | None = None,
         skip_tokenizer_init: bool = False,
         seed: int = 0,
         pipeline_depth: int = 2,
         max_stall_ms: float = 100.0,
+        enforce_eager: bool = False,
+        step_wait: StepWait = "auto",
         override_generation_config: Mapping[str, float] | None = None,
     ) -> None:
         if model is None:
@@ -74,11 +77,14 @@ class LLM:
             load_format=load_format,
             quantization=quantization,
             kv_cache_dtype=kv_cache_dtype,
+            kv_offload_gib=kv_offload_gib,
             revision=revision,
             skip_tokenizer_init=skip_tokenizer_init,
             seed=seed,
             pipeline_depth=pipeline_depth,
             max_stall_ms=max_stall_ms,
+            enforce_eager=enforce_eager,
+            step_wait=step_wait,
             override_generation_config=override_generation_config,
         )
         self._engine = create_engine(config)
