@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 
 import torch
-from tqdm import tqdm
 
 from wllm_cache import BlockPool
 from wllm_runtime.buffers import SlotTables
-from wllm_runtime.checkpoint import Checkpoint, WeightReader, open_checkpoint
+from wllm_runtime.checkpoint import Checkpoint, open_checkpoint
 from wllm_runtime.config import EngineConfig
 from wllm_runtime.kv_cache import KVCache
 from wllm_runtime.memory import MIB, MemoryPlan, plan_memory
-from wllm_runtime.models import weights
 from wllm_runtime.models.decoder import Decoder
 from wllm_runtime.models.decoder_config import DecoderConfig
+from wllm_runtime.models.loading import build_model
 from wllm_runtime.models.rope import RopeConfig
 from wllm_runtime.runner import ModelRunner
 from wllm_runtime.sampler import Sampler
@@ -58,7 +57,7 @@ def create_engine(config: EngineConfig) -> ModelEngine:
     decoder_config = _decoder_config(checkpoint)
     device = resolve_device(config, settings)
     dtype = resolve_dtype(config, checkpoint.config.dtype, device, settings)
-    model = _build_model(decoder_config, checkpoint, config, device, dtype)
+    model = build_model(decoder_config, checkpoint, device, dtype, config.seed)
     num_seqs, batched_tokens = resolve_sizes(config, device, settings)
     memory = plan_memory(
         config,
@@ -84,37 +83,6 @@ def _decoder_config(checkpoint: Checkpoint) -> DecoderConfig:
     if factors is None:
         return config
     return dataclasses.replace(config, rope=dataclasses.replace(config.rope, freq_factors=tuple(factors.tolist())))
-
-
-def _build_model(
-    decoder_config: DecoderConfig,
-    checkpoint: Checkpoint,
-    config: EngineConfig,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> Decoder:
-    default_dtype = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        with device:
-            model = Decoder(decoder_config)
-    finally:
-        torch.set_default_dtype(default_dtype)
-    if checkpoint.weights is None:
-        weights.fill_random(model, config.seed)
-    else:
-        _load_weights(model, checkpoint.weights)
-    model.pack()
-    return model.eval()
-
-
-def _load_weights(model: Decoder, reader: WeightReader) -> None:
-    try:
-        # disable=None: a bar on a terminal, nothing in a log file.
-        with tqdm(total=reader.num_bytes, unit="B", unit_scale=True, desc="loading weights", disable=None) as bar:
-            weights.load(model, reader, bar.update)
-    finally:
-        reader.close()
 
 
 def _build_scheduler(
