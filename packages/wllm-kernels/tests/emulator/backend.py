@@ -93,8 +93,8 @@ class Emulator:
         """A small GPU, so that few blocks fill it."""
         return DeviceProperties(self.capability, num_multiprocessors=4, max_shared_bytes=99 * 1024)
 
-    def resolve(self, device: torch.device, family: str, name: str, shared_bytes: int) -> Launch:
-        """The kernel of this name; compiles its family where that has not been done."""
+    def resolve(self, device: torch.device, family: str, name: str, shared_bytes: int, overlaps: bool) -> Launch:
+        """The kernel of this name; compiles its family where that has not been done. Launches never overlap here."""
         if shared_bytes > self.properties(device).max_shared_bytes:
             raise EmulatorError(f"{name} wants {shared_bytes} bytes of shared memory")
         if family not in self._libraries:

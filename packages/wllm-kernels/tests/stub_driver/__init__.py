@@ -37,6 +37,7 @@ class Stub(ctypes.Structure):
         ("stream", ctypes.c_ulonglong),
         ("context", ctypes.c_ulonglong),
         ("function", ctypes.c_ulonglong),
+        ("overlaps", ctypes.c_int),
         ("parameters", ctypes.c_ubyte * 256),
     )
 

@@ -27,6 +27,7 @@ EXPORT struct {
   int shared_bytes_allowed;    // by the last call
   unsigned grid[3], threads[3], shared_bytes;
   unsigned long long stream, context, function;
+  int overlaps;                // the launch has the attribute of programmatic stream serialization, and no other
   unsigned char parameters[PARAMETER_BYTES];
 } stub;
 
@@ -109,14 +110,38 @@ EXPORT int cuFuncSetAttribute(unsigned long long function, int attribute, int va
   return 0;
 }
 
-EXPORT int cuLaunchKernel(unsigned long long function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned x,
-                          unsigned y, unsigned z, unsigned shared_bytes, unsigned long long stream, void** parameters,
-                          void** extra) {
+// As in cuda.h.
+enum AttributeNumber { PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
+struct Attribute {
+  enum AttributeNumber number;
+  char pad[8 - sizeof(enum AttributeNumber)];
+  union {
+    char pad[64];
+    int programmatic_stream_serialization_allowed;
+  } value;
+};
+struct LaunchConfig {
+  unsigned grid_x, grid_y, grid_z, x, y, z, shared_bytes;
+  void* stream;
+  struct Attribute* attributes;
+  unsigned num_attributes;
+};
+
+EXPORT int cuLaunchKernelEx(const struct LaunchConfig* config, unsigned long long function, void** parameters,
+                            void** extra) {
   if (stub.launch_result) return stub.launch_result;
   if (!contexts[depth]) return INVALID_CONTEXT;
-  stub.grid[0] = grid_x, stub.grid[1] = grid_y, stub.grid[2] = grid_z;
-  stub.threads[0] = x, stub.threads[1] = y, stub.threads[2] = z;
-  stub.shared_bytes = shared_bytes, stub.stream = stream, stub.function = function;
+  stub.grid[0] = config->grid_x, stub.grid[1] = config->grid_y, stub.grid[2] = config->grid_z;
+  stub.threads[0] = config->x, stub.threads[1] = config->y, stub.threads[2] = config->z;
+  stub.shared_bytes = config->shared_bytes, stub.stream = (unsigned long long)config->stream;
+  stub.function = function;
+  if (config->num_attributes > 1) return INVALID_VALUE;
+  stub.overlaps = 0;
+  if (config->num_attributes) {
+    const struct Attribute* attribute = config->attributes;
+    if (attribute->number != PROGRAMMATIC_STREAM_SERIALIZATION) return INVALID_VALUE;
+    stub.overlaps = attribute->value.programmatic_stream_serialization_allowed;
+  }
   stub.context = contexts[depth];
   if (stub.parameter_bytes > PARAMETER_BYTES) return INVALID_VALUE;
   memcpy(stub.parameters, parameters[0], (size_t)stub.parameter_bytes);

@@ -11,6 +11,29 @@
 // All shared memory of a kernel is dynamic, so that the emulator can fill it with NaN before each block.
 #define SHARED_MEMORY(NAME) extern __shared__ __align__(128) u8 NAME[]
 
+// ---- overlap of launches --------------------------------------------------------------------------------------------
+
+// A kernel that the launch code declares as overlapping may begin before the kernel in front of it in the stream has
+// ended (programmatic dependent launch, Hopper and newer; elsewhere these two do nothing). Such a kernel must keep a
+// rule: a thread waits before its first read of what any earlier kernel wrote, and before its first write, as an earlier
+// kernel may still read there; and every thread waits before it ends, since whoever waits for this kernel relies on all
+// that came before it too. In front of the wait: index arithmetic, parameters, shared memory, and prefetches into L2,
+// which sees every write. A kernel that is not declared begins when all before it have ended.
+DEVICE void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Lets the next kernel begin once every block has said so or has ended; it sees our results only behind its wait. Its
+// blocks then occupy room on the multiprocessors: said by blocks that all run at once, it costs nothing; a grid of more
+// blocks than fit says it late.
+DEVICE void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // ---- conversions ----------------------------------------------------------------------------------------------------
 
 DEVICE float f16_to_float(u16 bits) {

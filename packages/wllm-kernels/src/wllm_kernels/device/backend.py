@@ -16,6 +16,7 @@ from typing import Protocol
 
 import torch
 
+from wllm_kernels.compiler.families import number_of
 from wllm_kernels.device import driver as driver_api
 from wllm_kernels.device.code import Code, CodeSource, capability_text, from_environment
 from wllm_kernels.device.driver import Driver
@@ -24,6 +25,8 @@ from wllm_kernels.errors import DriverError, DriverTooOld, NoCudaTorch, NoKernel
 
 # An array of one pointer: to the parameter struct, inside the bytes object. The driver copies it during the call.
 _Parameters = ctypes.c_char_p * 1
+# Of the first code that can wait for the previous kernel.
+_OVERLAP_CAPABILITY = 90
 
 
 class TorchCuda(Protocol):
@@ -96,14 +99,18 @@ class _Gpu:
 
 
 class CudaBackend:
-    """Resolves kernels on all GPUs. The arguments are what tests replace."""
+    """Resolves kernels on all GPUs. The arguments are what tests and benchmarks replace."""
 
     def __init__(
         self,
         load_driver: Callable[[], Driver] = Driver.load,
         torch_cuda: Callable[[], TorchCuda] = _InstalledTorch,
         code_source: Callable[[], CodeSource] = from_environment,
+        *,
+        overlap: bool = True,
     ) -> None:
+        """`overlap`: kernels that may begin before the one in front of them has ended do so."""
+        self._overlap = overlap
         self._load_driver, self._load_torch, self._load_code = load_driver, torch_cuda, code_source
         self._lock = threading.RLock()
         self._gpus: dict[int, _Gpu] = {}
@@ -132,7 +139,7 @@ class CudaBackend:
         """What this GPU is; its capability is that of the code where WLLM_KERNELS_TARGET chooses the code."""
         return self._gpu(device).properties
 
-    def resolve(self, device: torch.device, family: str, name: str, shared_bytes: int) -> Launch:
+    def resolve(self, device: torch.device, family: str, name: str, shared_bytes: int, overlaps: bool) -> Launch:
         """Load the kernel and allow it `shared_bytes` of shared memory.
 
         Raises `NoDeviceCode` with the reason, or `DriverError`.
@@ -147,7 +154,9 @@ class CudaBackend:
             context = self._context(gpu)
             with self._driver.current(context), self._driver.capture_tolerated():
                 function = self._function(gpu, family, name, shared_bytes)
-        return Launch(self._driver, self._torch, gpu, context, name, function)
+                _, code = self._library(family, gpu)
+        overlaps = overlaps and self._overlap and self._can_overlap(code)
+        return Launch(self._driver, self._torch, gpu, context, name, function, overlaps)
 
     def gpus(self) -> list[Gpu]:
         """Every GPU that torch sees; loads no code. Raises `NoDeviceCode` where device code cannot run at all."""
@@ -187,6 +196,10 @@ class CudaBackend:
         if gpu.index not in self._contexts:
             self._contexts[gpu.index] = self._driver.primary_context(gpu.handle)
         return self._contexts[gpu.index]
+
+    def _can_overlap(self, code: Code) -> bool:
+        """Older code does not wait for the previous kernel, on whatever GPU it runs."""
+        return number_of(code.target) >= _OVERLAP_CAPABILITY and self._driver.version >= driver_api.OVERLAP_VERSION
 
     def _function(self, gpu: _Gpu, family: str, name: str, shared_bytes: int) -> int:
         library, code = self._library(family, gpu)
@@ -232,32 +245,36 @@ class Launch:
     """A kernel on one GPU, loaded. Calling it costs about 2 us of Python and enqueues the kernel, no more."""
 
     def __init__(
-        self, driver: Driver, torch_cuda: TorchCuda, gpu: _Gpu, context: int, name: str, function: int
+        self,
+        driver: Driver,
+        torch_cuda: TorchCuda,
+        gpu: _Gpu,
+        context: int,
+        name: str,
+        function: int,
+        overlaps: bool,
     ) -> None:
         self._driver, self._gpu, self._context, self._name, self._function = driver, gpu, context, name, function
-        self._launch = driver.launch_kernel
+        self._launch, self._index = driver.launch_kernel, gpu.index
+        self._attributes, self._num_attributes = (driver.overlap_attribute, 1) if overlaps else (0, 0)
         self._current_device, self._current_stream = torch_cuda.current_device, torch_cuda.current_stream
         self._one_gpu = torch_cuda.device_count() == 1
 
     def __call__(self, grid: Grid, threads: int, shared_bytes: int, parameters: bytes) -> None:
         """Enqueue it on torch's current stream of its GPU, whichever GPU is the thread's current one."""
-        index = self._gpu.index
+        index = self._index
+        config = driver_api.pack_launch(
+            *grid, threads, 1, 1, shared_bytes, self._current_stream(index), self._attributes, self._num_attributes
+        )
         if self._one_gpu or self._current_device() == index:
-            x, y, z = grid
-            result = self._launch(
-                self._function, x, y, z, threads, 1, 1, shared_bytes, self._current_stream(index),
-                _Parameters(parameters), None,
-            )  # fmt: skip
+            result = self._launch(config, self._function, _Parameters(parameters), None)
             if not result:
                 return
             if result != driver_api.INVALID_CONTEXT:
                 self._driver.check(result, self._describe(grid, threads, shared_bytes))
         # Another GPU is current, or, in a thread that has not used CUDA yet, none.
         with self._driver.current(self._context):
-            result = self._launch(
-                self._function, *grid, threads, 1, 1, shared_bytes, self._current_stream(index),
-                _Parameters(parameters), None,
-            )  # fmt: skip
+            result = self._launch(config, self._function, _Parameters(parameters), None)
         self._driver.check(result, self._describe(grid, threads, shared_bytes))
 
     def _describe(self, grid: Grid, threads: int, shared_bytes: int) -> str:

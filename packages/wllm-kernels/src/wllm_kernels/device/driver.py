@@ -8,6 +8,7 @@ a call: a launch waits when the GPU's queue is full, and the rest of the process
 from __future__ import annotations
 
 import ctypes
+import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from wllm_kernels.errors import DriverError, DriverTooOld, NoDriver
 
 LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 MINIMUM_VERSION = 12000  # the first with library handles
+OVERLAP_VERSION = 12030  # the first that keeps overlapping launches when it captures a graph
 
 NO_BINARY_FOR_GPU, INVALID_CONTEXT, NOT_FOUND = 209, 201, 500
 _RELAXED_CAPTURE = 2
@@ -29,6 +31,12 @@ MULTIPROCESSORS, MAJOR, MINOR, MAX_SHARED_BYTES = 16, 75, 76, 97
 
 # The release of the driver that brought a CUDA version: what a user has to install.
 _RELEASES = {12000: "R525", 12080: "R570", 13000: "R580"}
+
+# CUlaunchConfig: grid, threads of a block and bytes of shared memory; stream, attributes and their number.
+pack_launch = struct.Struct("<7I4x2QI4x").pack
+# CUlaunchAttribute: its number, and the first of the 64 bytes of its value.
+_ATTRIBUTE = struct.Struct("<I4xi60x")
+_PROGRAMMATIC_STREAM_SERIALIZATION = 6
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuInit": (c_uint,),
@@ -46,7 +54,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuKernelGetFunction": (POINTER(c_void_p), c_void_p),
     "cuFuncGetAttribute": (POINTER(c_int), c_int, c_void_p),
     "cuFuncSetAttribute": (c_void_p, c_int, c_int),
-    "cuLaunchKernel": (c_void_p, *[c_uint] * 7, c_void_p, c_void_p, c_void_p),
+    "cuLaunchKernelEx": (c_char_p, c_void_p, c_void_p, c_void_p),
 }
 
 _FIXES = {
@@ -93,7 +101,10 @@ class Driver:
                 f"the NVIDIA driver is too old: it has {version_text(self.version)}, and wllm-kernels needs "
                 f"{version_text(MINIMUM_VERSION)} or newer: update the driver"
             )
-        self.launch_kernel = library.cuLaunchKernel
+        self.launch_kernel = library.cuLaunchKernelEx
+        self._overlap = ctypes.create_string_buffer(_ATTRIBUTE.pack(_PROGRAMMATIC_STREAM_SERIALIZATION, 1))
+        # Where the one attribute of overlapping launches lies, for `pack_launch`.
+        self.overlap_attribute = ctypes.addressof(self._overlap)
 
     @classmethod
     def load(cls, name: str = LIBRARY) -> Driver:

@@ -38,7 +38,7 @@ class Backend(Protocol):
     def properties(self, device: torch.device) -> DeviceProperties:
         """What this device is."""
 
-    def resolve(self, device: torch.device, family: str, name: str, shared_bytes: int) -> Launch:
+    def resolve(self, device: torch.device, family: str, name: str, shared_bytes: int, overlaps: bool) -> Launch:
         """Load the kernel and allow it `shared_bytes` of shared memory; raises `KernelError` where it cannot run."""
 
 
@@ -66,13 +66,17 @@ class Backends:
 class Kernel:
     """One kernel of a family. `layout` are its parameters in the letters of the module `struct`, 8-byte fields first.
 
-    `launches` counts what was launched in this process, by this object.
+    `overlaps`: it keeps the rule of `wait_for_previous_kernel` (primitives.cuh), so that it may begin before the kernel
+    in front of it has ended. `launches` counts what was launched in this process, by this object.
     """
 
     all: ClassVar[list[Kernel]] = []
 
-    def __init__(self, family: str, name: str, layout: str, threads: int, shared_bytes: int = 0) -> None:
+    def __init__(
+        self, family: str, name: str, layout: str, threads: int, shared_bytes: int = 0, *, overlaps: bool = False
+    ) -> None:
         self.family, self.name, self.threads, self.shared_bytes = family, name, threads, shared_bytes
+        self.overlaps = overlaps
         self.launches = 0
         parameters = struct.Struct(f"<{layout}")
         self.parameter_bytes, self._pack = parameters.size, parameters.pack
@@ -83,7 +87,7 @@ class Kernel:
         """Load it, so that no launch on `device` has to; needed before a graph capture."""
         launch = self._resolved.get(device)
         if launch is None:
-            launch = backends[device].resolve(device, self.family, self.name, self.shared_bytes)
+            launch = backends[device].resolve(device, self.family, self.name, self.shared_bytes, self.overlaps)
             self._resolved[device] = launch
         return launch
 
