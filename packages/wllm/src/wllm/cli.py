@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from wllm.bench.command import add_bench
 from wllm.console import complain, use_utf8
 from wllm.flags import add_engine_flags, engine_settings
 
@@ -48,6 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     _add_serve(commands)
     _add_chat(commands)
+    add_bench(commands)
     return parser
 
 

@@ -1,0 +1,238 @@
+"""The `bench` commands of the command line. Standard library only: what a command needs is imported when it runs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from wllm.bench.shapes import SHAPES
+from wllm.flags import add_engine_flags
+
+Commands = argparse._SubParsersAction  # the type of a set of commands has no public name
+
+
+def add_bench(commands: Commands[argparse.ArgumentParser]) -> None:
+    """Add `bench` and its commands."""
+    bench = commands.add_parser("bench", help="measure speed, alone or beside other engines")
+    bench.set_defaults(run=lambda args: (bench.print_help(), 2)[1])
+    kinds = bench.add_subparsers(dest="bench_command", metavar="COMMAND")
+    _add_latency(kinds)
+    _add_throughput(kinds)
+    _add_compare(kinds)
+    _add_report(kinds)
+    _add_ablate(kinds)
+    _add_profile(kinds)
+
+
+def _add_latency(kinds: Commands[argparse.ArgumentParser]) -> None:
+    parser = kinds.add_parser("latency", help="decode step, first token and prefill, beside the bandwidth floor")
+    _add_model(parser)
+    _add_decode(parser, batches=(1, 32, 128))
+    group = parser.add_argument_group("measurement")
+    group.add_argument("--first-token-len", type=int, default=2048, metavar="TOKENS", help="(default: 2048)")
+    group.add_argument("--prefill", type=_batch_of, default=(8, 4096), metavar="NxTOKENS", help="(default: 8x4096)")
+    _add_output(parser)
+    parser.set_defaults(run=_latency)
+
+
+def _add_throughput(kinds: Commands[argparse.ArgumentParser]) -> None:
+    parser = kinds.add_parser("throughput", help="tokens a second of many chat-like requests at once")
+    _add_model(parser)
+    group = parser.add_argument_group("measurement")
+    group.add_argument("--num-requests", type=int, default=256, metavar="N", help="(default: 256)")
+    group.add_argument(
+        "--longest", type=int, default=1024, metavar="TOKENS", help="cut of both lengths (default: 1024)"
+    )
+    _add_repeats(group)
+    _add_output(parser)
+    parser.set_defaults(run=_throughput)
+
+
+def _add_compare(kinds: Commands[argparse.ArgumentParser]) -> None:
+    parser = kinds.add_parser("compare", help="the same prompts through wLLM, vLLM, transformers and llama.cpp")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="hub id, directory or, for llama.cpp, .gguf file")
+    _add_shape(parser)
+    group = parser.add_argument_group("engines")
+    group.add_argument(
+        "--engines",
+        type=_names,
+        default=("wllm", "vllm", "transformers", "llama.cpp"),
+        metavar="A,B",
+        help="which, in order; the first is the one that ratios are of (default: wllm,vllm,transformers,llama.cpp)",
+    )
+    group.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto", help="(default: auto)")
+    group.add_argument("--dtype", choices=("auto", "float32", "bfloat16", "float16"), default="auto")
+    group.add_argument("--load-format", choices=("auto", "dummy"), default="auto", help="'dummy': random weights")
+    group.add_argument("--max-model-len", type=int, default=8192, metavar="TOKENS", help="(default: 8192)")
+    group.add_argument(
+        "--gpu-memory-utilization", type=float, default=0.85, metavar="SHARE", help="of each engine (default: 0.85)"
+    )
+    group.add_argument("--gguf", metavar="FILE", help="what llama.cpp runs: the same model as a .gguf file")
+    group.add_argument(
+        "--python",
+        type=_assignment,
+        action="append",
+        default=[],
+        metavar="ENGINE=PATH",
+        help="Python that has the engine (default: this one); repeatable",
+    )
+    group.add_argument(
+        "--env",
+        type=_assignment,
+        action="append",
+        default=[],
+        metavar="ENGINE:NAME=VALUE",
+        help="environment variable of the engine's process; repeatable",
+    )
+    group.add_argument(
+        "--option",
+        type=_assignment,
+        action="append",
+        default=[],
+        metavar="ENGINE:NAME=JSON",
+        help="keyword argument of the engine's own constructor; repeatable",
+    )
+    group.add_argument(
+        "--together",
+        action="store_true",
+        help="keep all engines loaded and alternate row by row (the GPU must hold them all); "
+        "otherwise each starts anew in every round",
+    )
+    _add_decode(parser, batches=(1, 32, 128))
+    group = parser.add_argument_group("measurement")
+    group.add_argument("--num-requests", type=int, default=256, metavar="N", help="of the chat-like mix (default: 256)")
+    group.add_argument("--longest", type=int, default=1024, metavar="TOKENS", help="cut of its lengths (default: 1024)")
+    group.add_argument("--first-token-len", type=int, default=2048, metavar="TOKENS", help="(default: 2048)")
+    group.add_argument("--prefill", type=_batch_of, default=(8, 4096), metavar="NxTOKENS", help="(default: 8x4096)")
+    group.add_argument("--rounds", type=int, default=2, metavar="N", help="A B A B: how often (default: 2)")
+    group.add_argument(
+        "--minutes", type=float, default=60.0, metavar="M", help="start nothing new after this (default: 60)"
+    )
+    group.add_argument("--seed", type=int, default=0, help="of prompts and lengths (default: 0)")
+    _add_output(parser)
+    parser.set_defaults(run=_compare)
+
+
+def _add_report(kinds: Commands[argparse.ArgumentParser]) -> None:
+    parser = kinds.add_parser("report", help="merge JSON results of one machine into a table with ratios")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="what --json wrote")
+    parser.add_argument("--plot", type=Path, metavar="DIR", help="write plots (PNG and SVG) into this folder")
+    parser.set_defaults(run=_report)
+
+
+def _add_ablate(kinds: Commands[argparse.ArgumentParser]) -> None:
+    parser = kinds.add_parser("ablate", help="what each of the engine's techniques is worth: one off at a time")
+    _add_model(parser)
+    _add_decode(parser, batches=(1, 8, 32))
+    group = parser.add_argument_group("measurement")
+    group.add_argument("--num-requests", type=int, default=128, metavar="N", help="of the chat-like mix (default: 128)")
+    group.add_argument("--longest", type=int, default=1024, metavar="TOKENS", help="cut of its lengths (default: 1024)")
+    _add_output(parser)
+    parser.set_defaults(run=_ablate)
+
+
+def _add_profile(kinds: Commands[argparse.ArgumentParser]) -> None:
+    parser = kinds.add_parser("profile", help="where a decode step and a prefill step go")
+    _add_model(parser)
+    group = parser.add_argument_group("measurement")
+    group.add_argument("--batch", type=int, default=1, metavar="N", help="requests that decode (default: 1)")
+    group.add_argument("--prompt-len", type=int, default=128, metavar="TOKENS", help="before decode (default: 128)")
+    group.add_argument("--steps", type=int, default=100, metavar="N", help="decode steps looked at (default: 100)")
+    group.add_argument("--prefill-len", type=int, default=2048, metavar="TOKENS", help="(default: 2048)")
+    group.add_argument("--top", type=int, default=20, metavar="N", help="kernels listed (default: 20)")
+    group.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
+    parser.set_defaults(run=_profile)
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    add_engine_flags(parser)
+    _add_shape(parser)
+
+
+def _add_shape(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--shape", choices=sorted(SHAPES), help="instead of MODEL: this model's sizes with random weights; no download"
+    )
+
+
+def _add_decode(parser: argparse.ArgumentParser, *, batches: tuple[int, ...]) -> None:
+    group = parser.add_argument_group("decode")
+    shown = ",".join(map(str, batches))
+    group.add_argument("--batches", type=_counts, default=batches, metavar="N,N", help=f"(default: {shown})")
+    group.add_argument("--prompt-len", type=int, default=128, metavar="TOKENS", help="of each request (default: 128)")
+    group.add_argument("--output-len", type=int, default=128, metavar="TOKENS", help="of each request (default: 128)")
+    _add_repeats(group)
+
+
+def _add_repeats(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--repeats", type=int, default=3, metavar="N", help="timed runs of each row (default: 3)")
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("output")
+    group.add_argument("--json", type=Path, metavar="FILE", help="write the rows to this file, after each row")
+    group.add_argument("--plot", type=Path, metavar="DIR", help="write plots (PNG and SVG); needs wllm[bench]")
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    try:
+        counts = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        counts = (0,)
+    if min(counts) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a list of numbers from 1, such as 1,32")
+    return counts
+
+
+def _batch_of(text: str) -> tuple[int, int]:
+    count, _, length = text.partition("x")
+    if not (count.isdigit() and length.isdigit() and int(count) and int(length)):
+        raise argparse.ArgumentTypeError(f"{text} is not a number of prompts and their length, such as 8x4096")
+    return int(count), int(length)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text} has no NAME=VALUE")
+    return name, value
+
+
+def _latency(args: argparse.Namespace) -> int:
+    from wllm.bench.latency import latency
+
+    return latency(args)
+
+
+def _throughput(args: argparse.Namespace) -> int:
+    from wllm.bench.throughput import throughput
+
+    return throughput(args)
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from wllm.bench.compare import compare
+
+    return compare(args)
+
+
+def _report(args: argparse.Namespace) -> int:
+    from wllm.bench.merge import report
+
+    return report(args)
+
+
+def _ablate(args: argparse.Namespace) -> int:
+    from wllm.bench.ablate import ablate
+
+    return ablate(args)
+
+
+def _profile(args: argparse.Namespace) -> int:
+    from wllm.bench.profile import profile
+
+    return profile(args)

@@ -1,0 +1,107 @@
+"""`Machine`: on what a figure was measured. Two figures may be divided only when their machines are the same.
+
+Standard library only: the GPU is asked for through nvidia-smi, which every driver brings, on Windows too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_GPU_QUERY = "name,uuid,driver_version,memory.total,power.limit,clocks.max.sm"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Facts of a machine. `identity` is a hash of the GPUs' serial ids, without a GPU of the host's name and CPU."""
+
+    identity: str
+    gpus: tuple[str, ...]
+    driver: str | None
+    cpu: str
+    num_cpus: int
+    system: str
+    python: str
+    torch: str | None
+
+    @classmethod
+    def here(cls) -> Machine:
+        """This machine. WSL2 and its Windows host see the same GPU, so they are one machine."""
+        gpus = _gpus()
+        cpu = _cpu_name()
+        own = [gpu["uuid"] for gpu in gpus] or [platform.node(), cpu, str(os.cpu_count())]
+        return cls(
+            identity=hashlib.sha256("\n".join(own).encode()).hexdigest()[:16],
+            gpus=tuple(
+                f"{gpu['name']}, {gpu['memory.total']}, {gpu['power.limit']}, {gpu['clocks.max.sm']}" for gpu in gpus
+            ),
+            driver=gpus[0]["driver_version"] if gpus else None,
+            cpu=cpu,
+            num_cpus=os.cpu_count() or 1,
+            system=f"{platform.system()} {platform.release()} {platform.machine()}",
+            python=platform.python_version(),
+            torch=_version_of("torch"),
+        )
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> Machine:
+        """Read what `to_json` wrote."""
+        return cls(**{**facts, "gpus": tuple(facts["gpus"])})
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return dataclasses.asdict(self)
+
+    def is_same_as(self, other: Machine) -> bool:
+        """Whether a ratio of figures from both means something: same hardware, whatever software runs on it."""
+        return self.identity == other.identity
+
+    def __str__(self) -> str:
+        hardware = [*self.gpus, f"driver {self.driver}"] if self.gpus else ["no NVIDIA GPU"]
+        return "; ".join(
+            [*hardware, f"{self.cpu}, {self.num_cpus} CPUs", self.system, f"Python {self.python}, torch {self.torch}"]
+        )
+
+
+def _gpus() -> list[dict[str, str]]:
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return []
+    try:
+        done = subprocess.run(
+            [command, f"--query-gpu={_GPU_QUERY}", "--format=csv,noheader"],
+            capture_output=True,
+            encoding="utf-8",
+            timeout=30,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    if done.returncode != 0:  # a driver that is not loaded: this machine has no GPU that could be used
+        return []
+    rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
+    return [dict(zip(_GPU_QUERY.split(","), row, strict=True)) for row in rows]
+
+
+def _cpu_name() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _version_of(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
