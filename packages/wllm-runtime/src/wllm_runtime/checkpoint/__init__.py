@@ -1,8 +1,8 @@
 """Model files: the only part of wLLM that opens them.
 
 `open_checkpoint` takes a hub id, a directory of safetensors files or a GGUF file and returns the configuration, the
-tokenizer as text and a reader of weights. It builds no model, knows no device, and never runs code from a checkpoint.
-Called by the engine process while it loads.
+tokenizer as text and a reader of weights, which fills tensors on any device. It builds no model and never runs code
+from a checkpoint. Called by the engine process while it loads.
 """
 
 from wllm_runtime.checkpoint.errors import (

@@ -5,7 +5,7 @@ Owns no file. `open_checkpoint` builds a `Checkpoint`; the model loader reads it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
@@ -18,7 +18,7 @@ LoadFormat = Literal["auto", "dummy"]
 
 
 class WeightReader(Protocol):
-    """Tensors by their Hugging Face names, read one at a time; single-threaded unless a reader says otherwise."""
+    """Tensors by their Hugging Face names; called by one thread."""
 
     @property
     def num_bytes(self) -> int:
@@ -35,6 +35,13 @@ class WeightReader(Protocol):
 
     def read(self, name: str) -> torch.Tensor:
         """A CPU tensor that the caller owns: the file's dtype, or float32 where the file is quantised."""
+
+    def read_into(self, targets: Mapping[str, torch.Tensor], on_progress: Callable[[int], None]) -> None:
+        """Fill each target, of the shape of its tensor, in the target's dtype and on its device.
+
+        Targets are contiguous and lie on one device. `on_progress` gets the bytes of the files that are done, piece by
+        piece, maybe from other threads, one call at a time. Raises a `CheckpointError` where a file cannot be read.
+        """
 
     def close(self) -> None:
         """Release the files; reading afterwards is an error."""

@@ -16,19 +16,22 @@ _MAX_NAMES_SHOWN = 5
 
 
 def load(model: Decoder, reader: WeightReader, on_progress: Callable[[int], None]) -> None:
-    """Copy every tensor of `reader` into its place; `on_progress` gets the bytes of each.
+    """Read every tensor of `reader` into its place; `on_progress` gets the bytes that are done, piece by piece.
 
-    Raises `WeightsError` for a missing, unknown or misshapen tensor.
+    Raises `WeightsError` for a missing, unknown or misshapen tensor, before any is read.
     """
     targets = dict(weight_targets(model))
+    found: dict[str, torch.Tensor] = {}
     unknown: list[str] = []
     for name in reader.names():
         target = targets.pop(name, None)
         if target is not None:
-            _copy(name, reader.read(name), target)
-        elif not _is_redundant(name, model):
+            _check_shape(name, reader.shape(name), target)
+            found[name] = target
+        elif _is_redundant(name, model):
+            on_progress(reader.nbytes(name))
+        else:
             unknown.append(name)
-        on_progress(reader.nbytes(name))
     if unknown:
         raise WeightsError(
             f"the checkpoint holds {len(unknown)} tensors that a {model.config.architecture} model with this config "
@@ -43,6 +46,7 @@ def load(model: Decoder, reader: WeightReader, on_progress: Callable[[int], None
         raise WeightsError(
             f"the checkpoint lacks {len(targets)} tensors: {_some(list(targets))}{hint}. Incomplete download?"
         )
+    reader.read_into(found, on_progress)
 
 
 def fill_random(model: Decoder, seed: int) -> None:
@@ -94,13 +98,12 @@ def _split(
                 yield f"{parent}.{name}.{kind}", view
 
 
-def _copy(name: str, tensor: torch.Tensor, target: torch.Tensor) -> None:
-    if tensor.shape != target.shape:
+def _check_shape(name: str, shape: tuple[int, ...], target: torch.Tensor) -> None:
+    if shape != target.shape:
         raise WeightsError(
-            f"tensor {name} has the shape {tuple(tensor.shape)}, the config says {tuple(target.shape)}; "
+            f"tensor {name} has the shape {shape}, the config says {tuple(target.shape)}; "
             "the config.json may belong to another model"
         )
-    target.copy_(tensor)
 
 
 def _is_redundant(name: str, model: Decoder) -> bool:

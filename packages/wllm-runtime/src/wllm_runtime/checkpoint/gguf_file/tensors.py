@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +86,12 @@ class GgufReader:
         tensor = out.view(info.shape)
         heads = self._interleaved.get(name)
         return tensor if heads is None else _to_halves(tensor, heads)
+
+    def read_into(self, targets: Mapping[str, torch.Tensor], on_progress: Callable[[int], None]) -> None:
+        """Dequantise tensor by tensor on the host, and copy each into its target."""
+        for name, target in targets.items():
+            target.copy_(self.read(name))
+            on_progress(self.nbytes(name))
 
     def close(self) -> None:
         """Close the file."""
