@@ -44,6 +44,8 @@ DEVICE void act_mul_runs(const ActParameters& p) {
   const T* ups = gates + p.inter;
   T* out = (T*)p.out + (i64)row * p.inter;
   const int column = (part * ACT_THREADS + threadIdx.x) * RUN;
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   if (column >= p.inter) return;
   const Run<T, RUN> gates_read = load_run<T, RUN>(gates + column), ups_read = load_run<T, RUN>(ups + column);
   float gate[RUN], up[RUN];

@@ -142,6 +142,8 @@ DEVICE void clear_tokens(const DecodeParameters& p, int first_token) {
 template <class Shape>
 DEVICE void decode(const DecodeParameters& p) {
   SHARED_MEMORY(shared);
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   const WorkStart start = plan_at(p.plan, gridDim.x, p.rows).starts[blockIdx.x];
   const int tokens_of_rows = p.cu_q[p.rows], capacity = p.max_blocks * p.block_size;
   int unit = blockIdx.x * start.chunk;

@@ -240,6 +240,8 @@ DEVICE void plain_attention(const PlainAttentionParameters& p) {
   const int num_heads = smaller(HEADS, p.group - first_head);
   const i64 head_of_all = (i64)kv_head * p.group + first_head;
   const T* q_rows = (const T*)p.q + token * p.q_token_stride + head_of_all * p.q_head_stride;
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   float q[HEADS][COLUMNS];
   UNROLL
   for (int head = 0; head < HEADS; head++) {

@@ -197,6 +197,8 @@ KERNEL(attention_plan, PlanParameters, PLAN_THREADS, 1) {
   SHARED_MEMORY(shared);
   int *const samples = (int*)shared, *const scratch = samples + MAX_SAMPLES;
   const Plan plan = plan_at(params.plan, params.blocks, params.rows);
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   for (int i = threadIdx.x; i < MERGE_LEVELS * 2 * params.blocks; i += PLAN_THREADS) plan.arrivals[i] = 0;
   const StepWork step = add_up_rows(params, plan.work, scratch);
   const Cut cut = choose_cut(params, plan.work, step, scratch + 3 * PLAN_WARPS);

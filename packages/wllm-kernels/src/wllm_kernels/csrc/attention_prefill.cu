@@ -262,6 +262,8 @@ template <class Shape>
 DEVICE void attend(const PrefillParameters& p) {
   SHARED_MEMORY(shared);
   const int kv_head = blockIdx.x % p.num_kv_heads, tile = blockIdx.x / p.num_kv_heads, warp = threadIdx.x / WARP;
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   const QueryTile t = read_query_tile<Shape>(p, tile);
   if (t.row == p.rows) return;
   const int warp_line = warp * 16 * Shape::FRAGMENTS, warp_key = warp * Shape::WARP_KEYS;

@@ -49,6 +49,8 @@ KERNEL(attention_prefill_plan, PrefillPlanParameters, PREFILL_PLAN_THREADS, 1) {
   SHARED_MEMORY(shared);
   const int tile_lines = 64 << blockIdx.x;
   int before = 0;
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   for (int first = 0; first < params.rows; first += PREFILL_PLAN_THREADS) {
     const int row = first + threadIdx.x;
     int total;

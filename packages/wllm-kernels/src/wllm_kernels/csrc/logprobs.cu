@@ -102,6 +102,8 @@ DEVICE RowSummary summarise(const LogprobParameters& p) {
 KERNEL(logprobs_reduce, LogprobParameters, LOGITS_THREADS, 2) {
   SHARED_MEMORY(shared);
   LogprobMemory& memory = *(LogprobMemory*)shared;
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   const LogitRow row = logits_of(params);
   const int begin = blockIdx.x * params.slice_size, end = smaller(begin + params.slice_size, params.vocab_size);
   const int first = begin + threadIdx.x * GROUP;
@@ -145,6 +147,8 @@ KERNEL(logprobs_reduce, LogprobParameters, LOGITS_THREADS, 2) {
 KERNEL(logprobs_rank, LogprobParameters, LOGITS_THREADS, 2) {
   SHARED_MEMORY(shared);
   LogprobMemory& memory = *(LogprobMemory*)shared;
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   const LogitRow row = logits_of(params);
   const RowSummary summary = summarise(params);
   if (blockIdx.x == 0 && threadIdx.x == 0) {
@@ -228,6 +232,8 @@ DEVICE void write_whole_row(const LogprobParameters& p, const LogitRow& row, Log
 KERNEL(logprobs_top, LogprobParameters, LOGITS_THREADS, 2) {
   SHARED_MEMORY(shared);
   LogprobMemory& memory = *(LogprobMemory*)shared;
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   const LogitRow row = logits_of(params);
   const RowSummary summary = summarise(params);
   RankState& state = params.states[blockIdx.y];

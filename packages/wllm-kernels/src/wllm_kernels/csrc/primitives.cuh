@@ -25,9 +25,8 @@ DEVICE void wait_for_previous_kernel() {
 #endif
 }
 
-// Lets the next kernel begin once every block has said so or has ended; it sees our results only behind its wait. Its
-// blocks then occupy room on the multiprocessors: said by blocks that all run at once, it costs nothing; a grid of more
-// blocks than fit says it late.
+// Lets the next kernel begin once every block has said so or has ended, that is, when all blocks have begun: it takes no
+// room from them. It sees our results only behind its wait.
 DEVICE void let_next_kernel_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -260,6 +260,8 @@ DEVICE void rope_kv_write(const RopeParameters& p) {
   // have fewer heads than others with the last head.
   const int token = team / p.teams, first_head = team % p.teams * p.team_heads;
   const int read_token = smaller(token, p.tokens - 1), last_head = p.num_heads + 2 * p.num_kv_heads - 1;
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   const i64 position = p.positions[read_token], cell = p.cells[read_token];
 
   Span spans[SPANS];

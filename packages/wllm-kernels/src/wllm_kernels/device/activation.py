@@ -9,7 +9,10 @@ from wllm_kernels.device.kernel import Kernel
 
 _THREADS = 128  # ACT_THREADS of activation.cu
 _KINDS = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
-_KERNELS = {dtype: Kernel("activation", f"act_mul_{suffix}", "2Qq4i", _THREADS) for dtype, suffix in FLOAT_SUFFIXES}
+_KERNELS = {
+    dtype: Kernel("activation", f"act_mul_{suffix}", "2Qq4i", _THREADS, overlaps=True)
+    for dtype, suffix in FLOAT_SUFFIXES
+}
 
 
 def act_mul(x: Tensor, kind: str, out: Tensor) -> None:

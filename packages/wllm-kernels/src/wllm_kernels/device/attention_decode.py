@@ -61,14 +61,15 @@ def _build() -> tuple[_Shapes, _Kernels]:
             for cached, suffix in ((torch.float8_e4m3fn, "_e4m3"),) if macros["DECODE_E4M3"] else half:
                 shape = shapes[turing, head_dim, cached] = _shape(macros, cached)
                 kernels[turing, head_dim, dtype, cached] = Kernel(
-                    family.name, f"attention_decode_{name}{suffix}", "9Q9q8i2f", shape.warps * _WARP, shape.shared_bytes
-                )
+                    family.name, f"attention_decode_{name}{suffix}", "9Q9q8i2f", shape.warps * _WARP,
+                    shape.shared_bytes, overlaps=True,
+                )  # fmt: skip
     return shapes, kernels
 
 
 # For Turing or newer GPUs, by head_dim and dtype of the cache; and by head_dim and dtypes of queries and cache.
 _SHAPES, _KERNELS = _build()
-_PLAN_KERNEL = Kernel("attention_plan", "attention_plan", "3Q10i", _PLAN_THREADS, _PLAN_SHARED_BYTES)
+_PLAN_KERNEL = Kernel("attention_plan", "attention_plan", "3Q10i", _PLAN_THREADS, _PLAN_SHARED_BYTES, overlaps=True)
 
 
 def has_kernel(q: Tensor, kv: Tensor) -> bool:

@@ -16,7 +16,7 @@ _MAX_HEAD_DIM = 256
 
 
 def _kernel(family: str, suffix: str) -> Kernel:
-    return Kernel(family, f"attention_plain_{suffix}", "7Q9q8i2f", _WARPS * 32, _SHARED_BYTES)
+    return Kernel(family, f"attention_plain_{suffix}", "7Q9q8i2f", _WARPS * 32, _SHARED_BYTES, overlaps=True)
 
 
 # By the dtypes of queries and cache.

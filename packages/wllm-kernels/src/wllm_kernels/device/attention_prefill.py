@@ -24,9 +24,10 @@ _ELEMENTS = {torch.float16: "f16", torch.bfloat16: "bf16"}
 # FORMAT_* of attention_prefill.cuh.
 _FORMATS = {torch.float16: 0, torch.bfloat16: 0, torch.int8: 1, torch.float8_e4m3fn: 2}
 
-_PLAN = Kernel("attention_prefill_plan", "attention_prefill_plan", "3Q2i", threads=256, shared_bytes=32)
+_PLAN = Kernel("attention_prefill_plan", "attention_prefill_plan", "3Q2i", 256, 32, overlaps=True)
 _KERNELS = {
-    shape: Kernel(shape.name, shape.name, "8Q11q9iI2f", shape.threads, shape.shared_bytes) for shape in PREFILL_SHAPES
+    shape: Kernel(shape.name, shape.name, "8Q11q9iI2f", shape.threads, shape.shared_bytes, overlaps=True)
+    for shape in PREFILL_SHAPES
 }
 
 

@@ -16,7 +16,8 @@ _SUMMARY_BYTES = 16
 _SHARED_BYTES = 24960
 
 _REDUCE, _RANK, _TOP = (
-    Kernel("logprobs", f"logprobs_{step}", "9Qq6i", THREADS, _SHARED_BYTES) for step in ("reduce", "rank", "top")
+    Kernel("logprobs", f"logprobs_{step}", "9Qq6i", THREADS, _SHARED_BYTES, overlaps=True)
+    for step in ("reduce", "rank", "top")
 )
 
 

@@ -17,7 +17,7 @@ _THREADS = (128, 256, 512, 1024)
 
 _KERNELS = {
     threads: {
-        dtype: Kernel("norm", f"rms_norm_{suffix}", "4Q2q4i2f", threads, shared_bytes=4 * _WARP)
+        dtype: Kernel("norm", f"rms_norm_{suffix}", "4Q2q4i2f", threads, 4 * _WARP, overlaps=True)
         for dtype, suffix in FLOAT_SUFFIXES
     }
     for threads in _THREADS

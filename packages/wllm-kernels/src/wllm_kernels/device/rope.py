@@ -23,7 +23,7 @@ _LARGEST_HEAD_DIM = 2 * 8 * _LARGEST_TEAM
 
 def _kernels(family: str, cache_suffix: str, dtype: torch.dtype, suffix: str) -> tuple[Kernel, Kernel]:
     names = (f"rope_kv_write_{suffix}{cache_suffix}", f"rope_kv_write_elements_{suffix}{cache_suffix}")
-    runs, elements = (Kernel(family, name, _LAYOUT, _THREADS) for name in names)
+    runs, elements = (Kernel(family, name, _LAYOUT, _THREADS, overlaps=True) for name in names)
     return runs, elements
 
 
