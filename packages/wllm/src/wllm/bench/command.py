@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from wllm.bench.serve_flags import add_serve_flags
 from wllm.bench.shapes import SHAPES
 from wllm.flags import add_engine_flags
 
@@ -18,6 +19,7 @@ def add_bench(commands: Commands[argparse.ArgumentParser]) -> None:
     kinds = bench.add_subparsers(dest="bench_command", metavar="COMMAND")
     _add_latency(kinds)
     _add_throughput(kinds)
+    _add_serve(kinds)
     _add_compare(kinds)
     _add_report(kinds)
     _add_ablate(kinds)
@@ -46,6 +48,12 @@ def _add_throughput(kinds: Commands[argparse.ArgumentParser]) -> None:
     _add_repeats(group)
     _add_output(parser)
     parser.set_defaults(run=_throughput)
+
+
+def _add_serve(kinds: Commands[argparse.ArgumentParser]) -> None:
+    parser = kinds.add_parser("serve", help="load on any OpenAI server: latencies, throughput, goodput")
+    add_serve_flags(parser)
+    parser.set_defaults(run=_serve)
 
 
 def _add_compare(kinds: Commands[argparse.ArgumentParser]) -> None:
@@ -212,6 +220,12 @@ def _throughput(args: argparse.Namespace) -> int:
     from wllm.bench.throughput import throughput
 
     return throughput(args)
+
+
+def _serve(args: argparse.Namespace) -> int:
+    from wllm.bench.serve import serve
+
+    return serve(args)
 
 
 def _compare(args: argparse.Namespace) -> int:
