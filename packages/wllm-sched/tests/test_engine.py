@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from wllm_cache import BlockPool
 from wllm_sched import (
+    Chunk,
     EngineClosed,
     EngineLoop,
     FixedChunks,
@@ -152,20 +154,20 @@ def test_an_interrupted_wait_can_be_repeated() -> None:
 def test_the_chunk_policy_hears_of_every_step() -> None:
     class Listener:
         def __init__(self) -> None:
-            self.heard: list[tuple[int, int]] = []
+            self.heard: list[tuple[list[Chunk], int]] = []
 
-        def allowance(self) -> int:
+        def allowance(self, start: int, planned: Sequence[Chunk]) -> int:
             return 64
 
-        def observe(self, num_prefill_tokens: int, num_decode_rows: int, elapsed_ms: float) -> None:
+        def observe(self, chunks: Sequence[Chunk], num_decode_rows: int, elapsed_ms: float) -> None:
             assert elapsed_ms >= 0.0
-            self.heard.append((num_prefill_tokens, num_decode_rows))
+            self.heard.append((list(chunks), num_decode_rows))
 
     listener = Listener()
     engine = FakeEngine(CONFIG, FakeModel(1000), chunks=listener)
     engine.ask(0, [1, 2, 3], SamplingParams(max_tokens=3))
     engine.serve()
-    assert listener.heard == [(3, 0), (0, 1), (0, 1)]
+    assert listener.heard == [([Chunk(0, 3)], 0), ([], 1), ([], 1)]
 
 
 def test_the_policy_limits_prefill_beside_decodes_only() -> None:

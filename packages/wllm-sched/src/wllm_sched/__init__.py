@@ -1,6 +1,6 @@
 """Continuous-batching scheduler of wLLM: requests in, step plans out. Standard library and wllm-cache only."""
 
-from wllm_sched.chunking import ChunkPolicy, FixedChunks, TimedChunks
+from wllm_sched.chunking import Chunk, ChunkPolicy, FixedChunks, TimedChunks
 from wllm_sched.config import SchedulerConfig
 from wllm_sched.engine import EngineLoop
 from wllm_sched.errors import EngineClosed, InvalidParameter, RequestRefused, SchedError
@@ -32,6 +32,7 @@ from wllm_sched.scheduler import Scheduler
 __all__ = [
     "Abort",
     "BlockCopy",
+    "Chunk",
     "ChunkPolicy",
     "Engine",
     "EngineClosed",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from wllm_sched.chunking import Chunk
 from wllm_sched.plan import BlockCopy, NewBlocks, NewSlot, Row, StepPlan
 from wllm_sched.request import Sample
 
@@ -29,8 +30,14 @@ class Draft:
     new_blocks: list[NewBlocks] = field(default_factory=list)
     copies: list[BlockCopy] = field(default_factory=list)
 
+    @property
+    def chunks(self) -> list[Chunk]:
+        """The chunks so far."""
+        return [Chunk(row.start, row.count) for row in self.chunk_rows]
+
     def enter(self, sample: Sample) -> None:
         """`sample` has a slot and blocks: hand its tokens over."""
+        sample.entered = True
         request = sample.request
         params = request.params if sample.scores is not None else request.params_without_scores
         slot, num_prompt, seed = sample.slot, request.num_prompt_tokens, sample.seed

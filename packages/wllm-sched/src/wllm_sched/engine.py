@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from time import perf_counter
 
+from wllm_sched.chunking import Chunk
 from wllm_sched.errors import EngineClosed
 from wllm_sched.messages import Abort, EngineStats, Submit, TokenEvent
 from wllm_sched.plan import Runner, StepHandle, StepPlan
@@ -104,5 +105,6 @@ class EngineLoop:
         # The device begins a step when it is launched or when the step before is done, whichever is later.
         elapsed_ms = 1000.0 * (finished - max(launched, self._last_finish))
         self._last_finish = finished
-        self.scheduler.chunks.observe(plan.num_tokens - plan.num_decode_rows, plan.num_decode_rows, elapsed_ms)
+        chunks = [Chunk(row.start, row.count) for row in plan.rows[plan.num_decode_rows :]]
+        self.scheduler.chunks.observe(chunks, plan.num_decode_rows, elapsed_ms)
         self.scheduler.commit(plan, result)

@@ -25,8 +25,9 @@ class Sample:
     """One answer of a request: its tokens, its blocks, how far it is.
 
     `computed` counts the tokens whose KV is written or planned to be. `limit` is the most that will ever be computed:
-    the last token of an answer never is. `scores` collects prompt log-probabilities until they are delivered; None if
-    there are none to collect. `admitted_s` is the time (perf_counter) when it first got a slot.
+    the last token of an answer never is. `entered`: a plan has told the runner of its slot and tokens. `scores`
+    collects prompt log-probabilities until they are delivered; None if there are none to collect. `admitted_s` is the
+    time (perf_counter) when it first got a slot.
     """
 
     request: Request
@@ -38,6 +39,7 @@ class Sample:
     table: BlockTable
     slot: int = NO_SLOT
     computed: int = 0
+    entered: bool = False
     finished: bool = False
     scores: list[TokenLogprobs | None] | None = None
     admitted_s: float | None = None

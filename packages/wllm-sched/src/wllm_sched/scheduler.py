@@ -210,24 +210,31 @@ class Scheduler:
 
     def _plan_prefill(self, draft: Draft) -> None:
         room = self.config.max_num_batched_tokens - len(draft.decode_rows)
-        if draft.decode_rows:
-            room = min(room, self.chunks.allowance())
+        chunks = self.chunks if draft.decode_rows else None
         unplanned = deque(self._running.prefilling)
         may_admit = True
         while room > 0:
             head = self._waiting.head() if may_admit and not self._running.is_full else None
             if head is not None and (not unplanned or head < unplanned[0]):
                 may_admit = self._admit(head, draft)
-                if may_admit:
-                    room -= self._plan_chunk(head, room, draft)
+                if not may_admit:
+                    continue
+                sample = head
             elif unplanned:
-                room -= self._plan_chunk(unplanned.popleft(), room, draft)
+                sample = unplanned.popleft()
             else:
                 break
+            if chunks is not None:
+                room = min(room, chunks.allowance(sample.computed, draft.chunks))
+            room -= self._plan_chunk(sample, room, draft)
 
     def _plan_chunk(self, sample: Sample, room: int, draft: Draft) -> int:
         start, known = sample.computed, len(sample.token_ids)
         count = min(known - start, room)
+        if count == 0:  # admitted, but this step's time is used up
+            return 0
+        if not sample.entered:
+            draft.enter(sample)
         sample.computed = start + count
         is_last = sample.computed == known
         row = Row(sample.slot, start, count, int(is_last and not sample.request.scores_only))
@@ -245,7 +252,6 @@ class Scheduler:
         if admitted:
             self._waiting.pop()
             self._running.enter(sample)
-            draft.enter(sample)
             if sample.admitted_s is None:
                 sample.admitted_s = perf_counter()
             self._settle(sample)
@@ -268,6 +274,7 @@ class Scheduler:
         self._running.leave(sample)
         sample.table.release()
         sample.computed = 0
+        sample.entered = False
         if sample.scores is not None:
             sample.scores = [None]
         self._waiting.push(sample)

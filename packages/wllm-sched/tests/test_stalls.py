@@ -1,0 +1,131 @@
+"""Long prompts beside decoding streams, on a simulated clock: no step exceeds the limit, and little time is lost.
+
+The device takes `fixed` ms a step, `token` ms a prefill token and `pair` ms for every earlier token that one looks at,
+at least `least` ms for a step with prefill (it runs without a graph), and pads its tokens to multiples of 32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+import wllm_sched.engine
+from wllm_cache import BlockPool
+from wllm_sched import (
+    ChunkPolicy,
+    EngineLoop,
+    FixedChunks,
+    SamplingParams,
+    Scheduler,
+    SchedulerConfig,
+    StepPlan,
+    StepResult,
+    Submit,
+)
+
+LIMIT_MS = 100.0
+BUDGET = 2048
+
+
+@dataclass
+class Device:
+    """Plays the runner and the clock; `times` are (ms, prefill tokens, decode rows) of every step."""
+
+    token: float
+    pair: float
+    fixed: float = 5.0
+    least: float = 0.0
+    pause_at: int = -1
+    now_s: float = 0.0
+    free_s: float = 0.0
+    times: list[tuple[float, int, int]] = field(default_factory=list)
+
+    def launch(self, plan: StepPlan) -> Step:
+        chunks = plan.rows[plan.num_decode_rows :]
+        num_tokens = sum(-(-row.count // 32) * 32 for row in chunks)
+        pairs = sum(row.count * (row.start + row.count / 2) for row in chunks)
+        took = self.fixed + self.token * num_tokens + self.pair * pairs
+        if chunks:
+            took = max(took, self.least)
+        if len(self.times) == self.pause_at:
+            took += 1_000.0
+        self.times.append((took, sum(row.count for row in chunks), plan.num_decode_rows))
+        self.free_s = max(self.free_s, self.now_s) + took / 1e3
+        return Step(self, self.free_s, sum(row.samples for row in plan.rows))
+
+
+@dataclass
+class Step:
+    device: Device
+    end_s: float
+    num_draws: int
+
+    def wait(self) -> StepResult:
+        self.device.now_s = max(self.device.now_s, self.end_s)
+        return StepResult((1,) * self.num_draws, (None,) * self.num_draws)
+
+
+def serve(
+    device: Device,
+    prompts: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    depth: int = 2,
+    chunks: ChunkPolicy | None = None,
+) -> float:
+    """Prompts that come to 16 decoding streams; seconds until all have their first token."""
+    monkeypatch.setattr(wllm_sched.engine, "perf_counter", lambda: device.now_s)
+    config = SchedulerConfig(
+        max_num_seqs=32, max_num_batched_tokens=BUDGET, max_model_len=20_000, vocab_size=10, max_stall_ms=LIMIT_MS
+    )
+    loop = EngineLoop(Scheduler(config, BlockPool(8192, 16), chunks), device, depth=depth)
+    for number in range(16):
+        loop.submit(Submit(number, [number % 10], SamplingParams(max_tokens=10_000, ignore_eos=True)))
+    for _ in range(20):
+        loop.step()
+    started = device.now_s
+    waiting = {100 + number for number in range(len(prompts))}
+    for number, length in enumerate(prompts):
+        loop.submit(Submit(100 + number, [number % 7] * length, SamplingParams(max_tokens=1)))
+    while waiting:
+        waiting -= {event.request_id for event in loop.step() if event.finish_reason}
+    return device.now_s - started
+
+
+DEVICES = {
+    "fast": Device(token=0.02, pair=0.02 / 8192),
+    "fast-host-bound": Device(token=0.002, pair=0.002 / 8192, fixed=1.0, least=15.0),
+    "middle": Device(token=0.1, pair=0.1 / 8192),
+    "slow": Device(token=1.0, pair=1.0 / 16384, fixed=20.0),
+}
+
+
+@pytest.mark.parametrize("prompts", [[2_048], [16_384], [4_000] * 3, [16_384, 300, 2_000, 40]], ids=str)
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_long_prompt_never_stalls_streams(
+    name: str, depth: int, prompts: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    like = DEVICES[name]
+    device, unlimited = (Device(like.token, like.pair, like.fixed, like.least) for _ in range(2))
+    seconds = serve(device, prompts, monkeypatch, depth=depth)
+    fastest = serve(unlimited, prompts, monkeypatch, depth=depth, chunks=FixedChunks(BUDGET))
+    mixed = [took for took, num_tokens, num_decodes in device.times if num_tokens and num_decodes]
+    longest = max(took for took, _, _ in unlimited.times)
+    print(
+        f"{name}: {len(mixed)} mixed steps, longest {max(mixed):.1f} ms (unlimited {longest:.1f}), first token "
+        f"{seconds:.3f} s = {seconds / fastest:.2f} x unlimited"
+    )
+    # The first steps, as many as are planned before one is measured, are how the policy learns.
+    granularity = 64 * (like.token + like.pair * max(prompts))
+    assert max(mixed[depth:], default=0.0) <= LIMIT_MS + granularity
+    assert max(mixed[:depth]) <= LIMIT_MS + 128 * like.token + like.fixed
+    assert seconds <= 1.4 * fastest + (depth + 1) * max(like.fixed, like.least) / 1e3
+
+
+def test_a_pause_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, calm = Device(0.1, 0.1 / 8192, pause_at=30), Device(0.1, 0.1 / 8192)
+    seconds, without = (serve(each, [16_384], monkeypatch) for each in (device, calm))
+    print(f"{seconds:.3f} s with a pause of 1 s, {without:.3f} s without")
+    assert seconds <= without + 1.0 + 0.25
