@@ -126,11 +126,15 @@ DEVICE void rms_norm(const NormParameters& p) {
     const int warps = blockDim.x / WARP, warp = threadIdx.x / WARP;
     team.row = blockIdx.x * warps + warp;
     team.rank = threadIdx.x % WARP;
+    let_next_kernel_start();
+    wait_for_previous_kernel();
+    // A whole warp leaves; with a warp to a row, no barrier follows.
+    if (team.row >= p.rows) return;
+  } else {
+    // Not once behind both branches: the compiler would spill registers.
+    let_next_kernel_start();
+    wait_for_previous_kernel();
   }
-  let_next_kernel_start();
-  wait_for_previous_kernel();
-  // A whole warp leaves; with a warp to a row, no barrier follows.
-  if (team.row >= p.rows) return;
   if (p.pieces > 0) {
     norm_pieces<T>(p, team, (float*)shared);
   } else {
