@@ -75,6 +75,18 @@ KERNEL(no_wait, ProbeParameters, 32, 1) {
   store16((u8*)params.output + threadIdx.x * 16, load16(shared + threadIdx.x * 16));
 }
 
+// Copies a byte a thread; waits at the time that `size` says.
+KERNEL(overlap, ProbeParameters, 64, 1) {
+  const u8* source = (const u8*)params.input + threadIdx.x;
+  u8* target = (u8*)params.output + threadIdx.x;
+  __syncthreads();
+  if (params.size == 1) *(volatile u8*)target = 1;
+  if (params.size == 2) *(volatile u8*)target = *source;
+  if (params.size != 3 || threadIdx.x != 40) wait_for_previous_kernel();
+  __syncthreads();
+  if (threadIdx.x != 40 || params.size != 3) *target = *source;
+}
+
 KERNEL(misbehave, ProbeParameters, 64, 1) {
   SHARED_MEMORY(shared);
   const u8* input = (const u8*)params.input;
@@ -206,3 +218,28 @@ def test_a_local_without_a_value_shows(ada: Probes) -> None:
 def test_parameters_of_another_size(ada: Probes) -> None:
     with pytest.raises(EmulatorError, match="the parameters differ in size"):
         ada.emulator.launch_of(ada.library, "misbehave")((1, 1, 1), 64, 0, bytes(40))
+
+
+def test_a_kernel_that_overlaps_waits_for_the_previous_one(ada: Probes) -> None:
+    source = ada.emulator.guard(torch.arange(64, dtype=torch.uint8))
+    target = ada.emulator.guard(torch.zeros(64, dtype=torch.uint8))
+    launch = ada.emulator.launch_of(ada.library, "overlap", overlaps=True)
+
+    def run(when: int) -> None:
+        launch((3, 1, 1), 64, 0, struct.pack("<3Qq", source.data_ptr(), 0, target.data_ptr(), when))
+
+    run(0)
+    assert torch.equal(target, source)
+    for when, words in (
+        (1, "access before the previous kernel has ended"),
+        (2, "access before the previous kernel has ended"),
+        (3, r"a thread ends before the previous kernel has \(block \d 0 0, thread 40\)"),
+    ):
+        with pytest.raises(EmulatorError, match=words):
+            run(when)
+    # Neither the memory nor other launches suffer from it.
+    target.zero_()
+    ada.emulator.launch_of(ada.library, "overlap")(
+        (1, 1, 1), 64, 0, struct.pack("<3Qq", source.data_ptr(), 0, target.data_ptr(), 2)
+    )
+    assert torch.equal(target, source)

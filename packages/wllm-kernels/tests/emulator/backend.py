@@ -10,7 +10,8 @@ How to use it in a test, with the fixture `emulator` of conftest.py (the test is
         wllm_kernels.reference.rms_norm(x, weight, 1e-5, None, 0.0, expected)
 
 `emulator.seed` picks the order in which blocks, warps and lanes run: vary it where the order could matter.
-`EmulatorError` is what the hardware would do badly: divergent collectives and barriers, unaligned or illegal accesses.
+`EmulatorError` is what the hardware would do badly: divergent collectives and barriers, unaligned or illegal accesses,
+and of kernels that overlap (`Kernel`) accesses to guarded tensors in front of the wait for the previous kernel.
 Families are compiled at their first launch and kept, by the hash of source and options, in pytest's cache folder.
 """
 
@@ -22,6 +23,7 @@ import mmap
 import os
 import shutil
 import subprocess
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
@@ -83,6 +85,7 @@ class Emulator:
     def __init__(self, folder: Path, *, capability: int = 89) -> None:
         self.folder, self.capability, self.seed = folder, capability, 0
         self._libraries: dict[str, ctypes.CDLL] = {}
+        self._guarded: list[tuple[weakref.ref[mmap.mmap], int, int]] = []
 
     @staticmethod
     def available() -> bool:
@@ -94,20 +97,23 @@ class Emulator:
         return DeviceProperties(self.capability, num_multiprocessors=4, max_shared_bytes=99 * 1024)
 
     def resolve(self, device: torch.device, family: str, name: str, shared_bytes: int, overlaps: bool) -> Launch:
-        """The kernel of this name; compiles its family where that has not been done. Launches never overlap here."""
+        """The kernel of this name; compiles its family where that has not been done."""
         if shared_bytes > self.properties(device).max_shared_bytes:
             raise EmulatorError(f"{name} wants {shared_bytes} bytes of shared memory")
         if family not in self._libraries:
             self._libraries[family] = self.load(family, source_of_family(family, Emulator.planted))
-        return self.launch_of(self._libraries[family], name)
+        return self.launch_of(self._libraries[family], name, overlaps)
 
-    def launch_of(self, library: ctypes.CDLL, name: str) -> Launch:
+    def launch_of(self, library: ctypes.CDLL, name: str, overlaps: bool = False) -> Launch:
         """A kernel of a library that `load` returned."""
         kernel = library[name]
         kernel.restype = ctypes.c_char_p
         kernel.argtypes = [ctypes.c_char_p, *(ctypes.c_int,) * 6, ctypes.c_uint]
 
         def launch(grid: Grid, threads: int, shared_bytes: int, parameters: bytes) -> None:
+            if overlaps:
+                regions = self._regions()
+                library.overlap_next_launch(regions, len(regions) // 2)
             error = kernel(parameters, len(parameters), *grid, threads, shared_bytes, self.seed)
             if error is not None:
                 raise EmulatorError(f"{name}: {error.decode()}")
@@ -123,10 +129,18 @@ class Emulator:
         whole = torch.frombuffer(mapping, dtype=torch.uint8)
         for address in (whole.data_ptr(), whole.data_ptr() + GUARD_BYTES + size):
             _forbid(address, GUARD_BYTES)
+        self._guarded.append((weakref.ref(mapping), whole.data_ptr() + GUARD_BYTES, size))
         end = GUARD_BYTES + size
         copy = whole[end - num_bytes : end].view(tensor.dtype)[: tensor.numel()].view(tensor.shape)
         copy.copy_(tensor)
         return copy
+
+    def _regions(self) -> ctypes.Array[ctypes.c_uint64]:
+        """Address and size of each guarded tensor that still exists."""
+        self._guarded = [guarded for guarded in self._guarded if guarded[0]() is not None]
+        return (ctypes.c_uint64 * (2 * len(self._guarded)))(
+            *(number for _, address, size in self._guarded for number in (address, size))
+        )
 
     def load(self, name: str, source: str) -> ctypes.CDLL:
         """Compile a source, or take it from the folder."""

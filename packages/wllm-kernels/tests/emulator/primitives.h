@@ -18,8 +18,9 @@
 
 #define SHARED_MEMORY(NAME) u8* const NAME = emulator::current->block->shared
 
-// A launch begins when the one before it has ended.
-DEVICE void wait_for_previous_kernel() {}
+DEVICE void wait_for_previous_kernel() {
+  emulator::wait_for_previous_kernel();
+}
 DEVICE void let_next_kernel_start() {}
 
 // ---- CUDA's own -----------------------------------------------------------------------------------------------------

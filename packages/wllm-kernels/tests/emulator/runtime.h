@@ -4,7 +4,8 @@
 //
 // Reported, with block, thread and source line: a collective that lanes of one warp reach at different places or that
 // some never reach, barriers likewise, accesses outside of shared memory or of a guarded tensor, unaligned ones, copies
-// that outlive their thread.
+// that outlive their thread; and of an overlapping kernel threads that touch a guarded tensor, or end, before they have
+// waited for the previous kernel.
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -55,7 +56,8 @@ struct Fiber {
   ucontext_t start;
   jmp_buf resume;
   bool started = false;
-  Place place;  // where it waits
+  bool previous_ended;  // it may see what earlier kernels wrote
+  Place place;          // where it waits
   // Of the collective it waits in: the lanes that take part, its own part, and what the last to come does for all.
   u32 mask = 0;
   void* data = nullptr;
@@ -98,6 +100,23 @@ static const void* body_params;
 static char report[1024];
 static int shared_bytes;
 
+// Guarded tensors, out of reach while a thread runs for which the previous kernel has not ended.
+struct Region {
+  void* address;
+  u64 size;
+};
+static const Region* regions;
+static int num_regions;
+static bool overlaps, hidden;
+
+static void hide(bool now) {
+  if (now == hidden) return;
+  hidden = now;
+  for (int i = 0; i < num_regions; i++) {
+    mprotect(regions[i].address, regions[i].size, now ? PROT_NONE : PROT_READ | PROT_WRITE);
+  }
+}
+
 static u32 draw(u32 limit) {
   random_state = random_state * 6364136223846793005ull + 1442695040888963407ull;
   return (u32)((random_state >> 33) % limit);
@@ -111,9 +130,11 @@ static u32 draw(u32 limit) {
 }
 
 static void on_signal(int, siginfo_t* info, void*) {
+  const bool memory = info->si_signo == SIGSEGV || info->si_signo == SIGBUS;
   snprintf(report, sizeof(report), "%s at address %p",
-           info->si_signo == SIGSEGV || info->si_signo == SIGBUS ? "access outside of allocated memory"
-                                                                : "unaligned access or index outside of an array",
+           memory && hidden ? "access before the previous kernel has ended"
+           : memory         ? "access outside of allocated memory"
+                            : "unaligned access or index outside of an array",
            info->si_addr);
   fail("");
 }
@@ -122,6 +143,7 @@ static void run_fiber() {
   for (;;) {
     body(body_params);
     if (current->queue.num_copies) fail("a thread ends while copies to shared memory are on their way");
+    if (!current->previous_ended) fail("a thread ends before the previous kernel has");
     Warp& warp = current->block->warps[current->warp];
     warp.running &= ~(1u << current->lane);
     warp.done |= 1u << current->lane;
@@ -133,6 +155,12 @@ static void run_fiber() {
 // To the scheduler, until the thread is set running again.
 static __attribute__((noinline)) void wait() {
   if (!_setjmp(current->resume)) _longjmp(scheduler, 1);
+}
+
+static void wait_for_previous_kernel() {
+  if (current->previous_ended) return;
+  current->previous_ended = true;
+  wait();  // so that the tensors change their protection once a warp, not once a thread
 }
 
 static __attribute__((noinline)) void resume(Fiber* fiber) {
@@ -242,9 +270,16 @@ static void run_lanes(Block& block, int number) {
   Warp& warp = block.warps[number];
   Fiber* const* of_warp = block.fibers + number * LANES;
   const u32 first = draw(LANES), step = draw(2) ? 1 : LANES - 1;
+  u32 running = 0, early = 0;
+  for (u32 lane = 0; lane < LANES; lane++) {
+    if (!(warp.running >> lane & 1)) continue;
+    running |= 1u << lane;
+    if (!of_warp[lane]->previous_ended) early |= 1u << lane;
+  }
+  hide(early);
   for (u32 i = 0; i < LANES; i++) {
     const u32 lane = (first + i * step) % LANES;
-    if (!(warp.running >> lane & 1)) continue;
+    if (!((early ? early : running) >> lane & 1)) continue;
     resume(of_warp[lane]);
     if (!(warp.done >> lane & 1)) continue;
     // Lanes may have waited for this one only.
@@ -267,6 +302,7 @@ static void start_block(Block& block, unsigned position) {
   }
   for (int thread = 0; thread < num_threads; thread++) {
     block.fibers[thread]->queue.num_copies = block.fibers[thread]->queue.num_groups = 0;
+    block.fibers[thread]->previous_ended = !overlaps;
   }
   block.shared = block.arena + MAX_SHARED - (shared_bytes + 127) / 128 * 128;
   memset(block.shared, 0xff, block.arena + MAX_SHARED - block.shared);  // NaN in every float type
@@ -390,9 +426,18 @@ static const char* launch(void (*kernel)(const void*), const void* params, const
     prepare_blocks(true);
   }
 
+  hide(false);
+  overlaps = false;
   for (int i = 0; i < 4; i++) sigaction(signals[i], &previous[i], nullptr);
   sigaltstack(&previous_stack, nullptr);
   return failed ? report : nullptr;
+}
+
+// The next launch begins while the previous kernel may still run.
+extern "C" void overlap_next_launch(const Region* guarded, int count) {
+  overlaps = true;
+  regions = guarded;
+  num_regions = count;
 }
 
 }  // namespace emulator

@@ -10,7 +10,8 @@ from emulator.backend import CSRC
 
 # Whatever makes threads wait for each other or for memory; each occurrence in turn is left out.
 _DROPPED = re.compile(
-    r"__syncthreads\(\);|__syncwarp\([^()]*\);|__threadfence\(\);|copy_async_wait<[^<>]*>\(\);|copy_async_commit\(\);"
+    r"__syncthreads\(\);|__syncwarp\([^()]*\);|__threadfence\(\);|wait_for_previous_kernel\(\);"
+    r"|copy_async_wait<[^<>]*>\(\);|copy_async_commit\(\);"
 )
 _FUNCTION = re.compile(r"^(?:KERNEL\(|[A-Za-z][^(\n]* )(\w+)[(,]", flags=re.MULTILINE)
 
