@@ -14,6 +14,7 @@ from wllm_kernels import (
     Penalties,
     StepInputs,
     advance_step,
+    append_blocks,
     copy_blocks,
     logprobs,
     prepare_step,
@@ -39,7 +40,7 @@ def make_rows(seed: int, num_rows: int) -> tuple[Tensor, Tensor, int]:
 
 
 def check_step(device: str, seed: int, num_rows: int) -> None:
-    """`prepare_step` and `advance_step`, exactly."""
+    """`prepare_step`, `advance_step` and `append_blocks`, exactly."""
     rows, cu_q, num_samples = make_rows(seed, num_rows)
     token_table = torch.randint(0, 1000, (SLOTS, MAX_TOKENS), dtype=torch.int32)
     block_tables = torch.randint(0, 5000, (SLOTS, MAX_BLOCKS), dtype=torch.int32)
@@ -55,9 +56,19 @@ def check_step(device: str, seed: int, num_rows: int) -> None:
 
     tokens = torch.randint(-1, 1000, (num_samples,))
     table, moved_lengths = moved[2], lengths.to(device, copy=True)
-    advance_step(moved[0], tokens.to(device), table, moved_lengths)
-    reference.advance_step(rows, tokens, token_table, lengths)
+    # On a GPU the results lie in memory of the host, which the kernel writes.
+    results = torch.full_like(tokens, -9, pin_memory=device != "cpu")
+    advance_step(moved[0], tokens.to(device), table, moved_lengths, results=results)
+    reference.advance_step(rows, tokens, token_table, lengths, None)
     assert torch.equal(table.cpu(), token_table) and torch.equal(moved_lengths.cpu(), lengths)
+    assert torch.equal(results, tokens)
+
+    places = torch.randperm(SLOTS * MAX_BLOCKS)[:num_rows]
+    slots = torch.where(places % 5 == 0, -1, places // MAX_BLOCKS)
+    entries = torch.stack((slots, places % MAX_BLOCKS, places), 1).int()
+    append_blocks(moved[3], entries.to(device))
+    reference.append_blocks(block_tables, entries)
+    assert torch.equal(moved[3].cpu(), block_tables)
 
 
 def check_copy_blocks(device: str, dtype: torch.dtype, num_pairs: int) -> None:

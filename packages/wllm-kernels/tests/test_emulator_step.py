@@ -28,6 +28,19 @@ def make_rows(seed: int, num_rows: int) -> list[list[int]]:
     return rows
 
 
+@pytest.mark.parametrize("count", [0, 1, 7, 300])
+def test_append_blocks(emulator: Emulator, count: int) -> None:
+    places = torch.randperm(SLOTS * MAX_BLOCKS)[:count]
+    slots = torch.where(torch.rand(count) < 0.2, -1, places // MAX_BLOCKS)
+    entries = emulator.guard(torch.stack((slots, places % MAX_BLOCKS, torch.randint(0, 50, (count,))), 1).int())
+    # The first row is where the table of slot -1, of padding, would lie.
+    tables = [torch.full((1 + SLOTS, MAX_BLOCKS + 3), 77, dtype=torch.int32) for _ in range(2)]
+    step.append_blocks(tables[0][1:, :MAX_BLOCKS], entries)
+    reference.append_blocks(tables[1][1:, :MAX_BLOCKS], entries)
+    assert torch.equal(*tables)
+    assert int((tables[0] != 77).sum()) == int((slots >= 0).sum())
+
+
 @pytest.mark.parametrize(("seed", "num_rows"), [(0, 1), (1, 7), (2, 33), (3, 300)])
 @pytest.mark.parametrize("spare", [0, 3])
 def test_prepare_step(emulator: Emulator, seed: int, num_rows: int, spare: int) -> None:
@@ -67,15 +80,20 @@ def test_advance_step(emulator: Emulator, seed: int, num_rows: int) -> None:
     tables = [torch.full((SLOTS, MAX_TOKENS + 8), 7, dtype=torch.int32) for _ in range(2)]
     # The first element is where the length of slot -1, of padding, would lie.
     lengths = [torch.full((1 + SLOTS,), 7, dtype=torch.int32) for _ in range(2)]
-    step.advance_step(rows, tokens, tables[0][:, :MAX_TOKENS], lengths[0][1:])
-    reference.advance_step(rows, tokens, tables[1][:, :MAX_TOKENS], lengths[1][1:])
-    assert torch.equal(*tables) and torch.equal(*lengths)
+    # Padding rows do not sample, so that the last of the results stay as they are.
+    results = [emulator.guard(torch.full_like(tokens, 7)) for _ in range(2)]
+    step.advance_step(rows, tokens, tables[0][:, :MAX_TOKENS], lengths[0][1:], results[0])
+    reference.advance_step(rows, tokens, tables[1][:, :MAX_TOKENS], lengths[1][1:], results[1])
+    assert torch.equal(*tables) and torch.equal(*lengths) and torch.equal(*results)
 
 
 def test_a_row_without_a_token_gets_a_valid_id(emulator: Emulator) -> None:
     rows = torch.tensor([[0, 1, 1, 1], [1, 2, 1, 1]], dtype=torch.int32)
     tokens, table = emulator.guard(torch.tensor([5])), torch.full((2, 4), 9, dtype=torch.int32)
-    step.advance_step(rows, tokens, table, torch.zeros(2, dtype=torch.int32))
+    results = emulator.guard(torch.tensor([0]))
+    step.advance_step(rows, tokens, table, torch.zeros(2, dtype=torch.int32), results)
+    step.advance_step(rows, tokens, table, torch.zeros(2, dtype=torch.int32), None)
+    assert results.tolist() == [5]
     assert table.tolist() == [[9, 9, 5, 9], [9, 9, 9, 0]]
 
 

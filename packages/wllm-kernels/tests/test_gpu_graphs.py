@@ -171,7 +171,7 @@ def test_bookkeeping() -> None:
         expected = step_inputs(num_tokens, width, MAX_BLOCKS, "cpu")
         reference.prepare_step(new_rows, new_cu_q, *tables, BLOCK, *expected)
         count = int((new_rows[:, 3] > 0).sum())
-        reference.advance_step(new_rows, new_tokens[:count], tables[0], lengths)
+        reference.advance_step(new_rows, new_tokens[:count], tables[0], lengths, None)
         for actual, wanted in zip((*out, on_gpu[0], on_gpu[2]), (*expected, tables[0], lengths)):
             assert torch.equal(actual.cpu(), wanted)
 

@@ -85,7 +85,11 @@ CASES: dict[str, list[tuple[object, ...]]] = {
     ],
     "act_mul": [(torch.randn(2, 8), kind, torch.empty(2, 4)) for kind in ("silu", "gelu", "gelu_tanh")],
     "prepare_step": [step_arguments()],
-    "advance_step": [(int32([0, 1, 1, 1]), torch.tensor([7]), int32(range(8)), int32(0))],
+    "append_blocks": [(int32(range(4), range(4)), int32([1, 2, 7], [-1, 0, 0]))],
+    "advance_step": [
+        (int32([0, 1, 1, 1]), torch.tensor([7]), int32(range(8)), int32(0), results)
+        for results in (None, torch.tensor([0]))
+    ],
     "copy_blocks": [(torch.randn(3, 2, 1, 4, 8), torch.tensor([[0, 2]]))],
     "swap_blocks": [
         (torch.randn(3, 2, 1, 4, 8), torch.randn(2, 2, 1, 4, 8), torch.tensor([[2, 0]]), to_host)

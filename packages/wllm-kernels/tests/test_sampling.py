@@ -69,6 +69,16 @@ def test_row_that_is_not_finite_fails_alone(device: str, value: float) -> None:
         assert tokens[1:3] == [-1, -1] and min(tokens[0], tokens[3]) >= 0
 
 
+def test_rows_without_an_allowed_token_are_not_the_models_fault(device: str) -> None:
+    logits = torch.randn(4, VOCAB, device=device)
+    logits[2, 0] = math.nan
+    bitmask = torch.zeros(4, -(-VOCAB // 32), dtype=torch.int32, device=device)
+    bitmask[3] = -1
+    for options in (None, draw(4, device), draw(4, device, top_p=0.5, top_k=9)):
+        tokens = sample(logits, draw=options, bitmask=bitmask).tolist()
+        assert tokens[:3] == [-2, -2, -1] and tokens[3] >= 0
+
+
 def test_minus_infinity_is_never_drawn(device: str) -> None:
     logits = torch.full((200, VOCAB), -torch.inf, device=device)
     logits[:, 5::10] = 0.0

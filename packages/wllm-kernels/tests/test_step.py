@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from wllm_kernels import InvalidArgument, advance_step, prepare_step, step_inputs
+from wllm_kernels import InvalidArgument, advance_step, append_blocks, prepare_step, step_inputs
 
 SLOTS, MAX_TOKENS, MAX_BLOCKS, BLOCK = 6, 40, 10, 4
 
@@ -93,6 +93,26 @@ def test_tokens_behind_those_of_the_rows_are_left_alone(device: str) -> None:
     rows = torch.tensor([[1, 0, 1, 1], [-1, 0, 0, 0]], dtype=torch.int32, device=device)
     advance_step(rows, torch.tensor([5, 6], device=device), table, torch.zeros(2, dtype=torch.int32, device=device))
     assert table.tolist() == [[9, 9, 9, 9], [9, 5, 9, 9]]
+
+
+def test_append_blocks(device: str) -> None:
+    tables = torch.zeros(3, 4, dtype=torch.int32, device=device)
+    append_blocks(tables, torch.tensor([[2, 1, 7], [-1, 0, 9], [0, 3, 8]], dtype=torch.int32, device=device))
+    assert tables.tolist() == [[0, 0, 0, 8], [0, 0, 0, 0], [0, 7, 0, 0]]
+    with pytest.raises(InvalidArgument, match=r"entries has shape \[1, 4\]"):
+        append_blocks(tables, torch.zeros(1, 4, dtype=torch.int32, device=device))
+
+
+def test_results_are_the_tokens_as_they_are(device: str) -> None:
+    table = torch.full((2, 4), 9, dtype=torch.int32, device=device)
+    # The second row is full: its token has no place in the table and is a result all the same.
+    rows = torch.tensor([[1, 0, 1, 1], [0, 3, 1, 1]], dtype=torch.int32, device=device)
+    results = torch.zeros(2, dtype=torch.int64, pin_memory=device != "cpu")
+    lengths = torch.zeros(2, dtype=torch.int32, device=device)
+    advance_step(rows, torch.tensor([-2, 6], device=device), table, lengths, results=results)
+    assert lengths.tolist() == [5, 2]  # waits for the device
+    assert results.tolist() == [-2, 6]
+    assert table.tolist() == [[9, 9, 9, 9], [9, 0, 9, 9]]
 
 
 def test_int64_tables_are_refused() -> None:

@@ -106,9 +106,15 @@ prepare_step = Op(
     reference.prepare_step,
     device_step.prepare_step,
 )
+append_blocks = Op(
+    "append_blocks",
+    "Tensor(a!) block_tables, Tensor entries",
+    reference.append_blocks,
+    device_step.append_blocks,
+)
 advance_step = Op(
     "advance_step",
-    "Tensor rows, Tensor tokens, Tensor(a!) token_table, Tensor(b!) lengths",
+    "Tensor rows, Tensor tokens, Tensor(a!) token_table, Tensor(b!) lengths, Tensor(c!)? results",
     reference.advance_step,
     device_step.advance_step,
 )
@@ -141,6 +147,7 @@ OPS = (
     rope_kv_write,
     rms_norm,
     act_mul,
+    append_blocks,
     prepare_step,
     advance_step,
     copy_blocks,

@@ -118,12 +118,27 @@ DEVICE void gather_slice(const SampleRow& r, SampleState& state, u64* candidates
   });
 }
 
+// Whose fault it is that the row has no token: -1, the model's own logits are not all finite; -2, they are, and what
+// was asked for leaves no token.
+DEVICE void report_failure(const SampleParameters& p, const SampleRow& r, Scratch& scratch) {
+  u64 broken = 0;
+  visit_logits(row_of(p.logits, p.type, r.row * p.logits_stride), 0, p.vocab_size, [&](float logit, int, bool inside) {
+    if (inside && !(fabsf(logit) < infinity())) broken = 1;
+  });
+  broken = block_largest(broken, scratch);
+  if (threadIdx.x == 0) p.out[r.row] = broken ? -1 : -2;
+}
+
 KERNEL(sample_weigh, SampleParameters, LOGITS_THREADS, 2) {
   SHARED_MEMORY(shared);
   SampleMemory& memory = *(SampleMemory*)shared;
   const SampleRow r = read_row(params);
+  if (r.is_failed) {
+    if (blockIdx.x == 0) report_failure(params, r, memory.scratch);
+    return;
+  }
   if (!r.is_random) {
-    if (blockIdx.x == 0 && threadIdx.x == 0) params.out[r.row] = r.is_failed ? -1 : r.greedy;
+    if (blockIdx.x == 0 && threadIdx.x == 0) params.out[r.row] = r.greedy;
     return;
   }
   if (!r.needs_search()) return draw_slice(params, r, memory.scratch);

@@ -16,6 +16,24 @@ DEVICE Row row_at(const int* rows, int index) {
   return {fields[0], fields[1], fields[2], fields[3]};
 }
 
+// A new block of a slot: {slot or -1 for padding, column of its table, block}.
+constexpr int ENTRY_FIELDS = 3;
+
+struct AppendParameters {
+  const int* entries;  // [num_entries]
+  int* block_tables;   // [slots, ..]
+  i64 tables_stride;
+  int num_entries;
+};
+
+KERNEL(append_blocks, AppendParameters, STEP_THREADS, 1) {
+  const int index = blockIdx.x * STEP_THREADS + threadIdx.x;
+  if (index >= params.num_entries) return;
+  const int* fields = params.entries + ENTRY_FIELDS * index;
+  const int slot = fields[0];
+  if (slot >= 0) params.block_tables[slot * params.tables_stride + fields[1]] = fields[2];
+}
+
 struct PrepareParameters {
   const int* rows;
   const int* cu_q;          // [num_rows + 1]: where each row's tokens begin
@@ -90,6 +108,7 @@ struct AdvanceParameters {
   const i64* tokens;   // one for each row that samples, in their order
   int* token_table;    // [slots, max_tokens]
   int* lengths;        // [slots]
+  i64* results;        // [num_tokens]: a copy of the tokens, which may lie in memory of the host, or null
   i64 token_stride;
   int num_rows, num_tokens;
   int max_tokens;
@@ -100,8 +119,11 @@ struct AdvanceParameters {
 DEVICE void advance_row(const AdvanceParameters& p, const Row& row, bool samples, int token_index) {
   const int end = row.start + row.count;
   p.lengths[row.slot] = end + (samples ? 1 : 0);
-  if (!samples || end >= p.max_tokens) return;
-  const i64 token = token_index < p.num_tokens ? p.tokens[token_index] : -1;
+  if (!samples) return;
+  const bool has_token = token_index < p.num_tokens;
+  const i64 token = has_token ? p.tokens[token_index] : -1;
+  if (p.results && has_token) p.results[token_index] = token;
+  if (end >= p.max_tokens) return;
   p.token_table[row.slot * p.token_stride + end] = (int)larger<i64>(token, 0);
 }
 

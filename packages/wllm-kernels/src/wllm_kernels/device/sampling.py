@@ -52,7 +52,7 @@ def sample(
     workspace: Tensor | None,
     out: Tensor,
 ) -> None:
-    """One token id per row of `logits` into `out`; -1 where the largest logit is not finite."""
+    """One token id per row of `logits` into `out`; -1 where logits are not finite, -2 where no token is allowed."""
     rows, vocab_size = logits.shape
     if not rows:
         return

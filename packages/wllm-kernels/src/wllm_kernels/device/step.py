@@ -7,8 +7,19 @@ from torch import Tensor
 from wllm_kernels.device.kernel import Kernel
 
 _THREADS, _WARP = 256, 32
+_APPEND = Kernel("step", "append_blocks", "2Qqi4x", _THREADS)
 _PREPARE = Kernel("step", "prepare_step", "9Q3q6i", _THREADS)
-_ADVANCE = Kernel("step", "advance_step", "4Qq3i4x", _THREADS, shared_bytes=4 * _THREADS // _WARP)
+_ADVANCE = Kernel("step", "advance_step", "5Qq3i4x", _THREADS, shared_bytes=4 * _THREADS // _WARP)
+
+
+def append_blocks(block_tables: Tensor, entries: Tensor) -> None:
+    """Write each entry's block into the table of its slot; entries of slot -1 are padding."""
+    count = entries.shape[0]
+    if count:
+        _APPEND.launch(
+            block_tables.device, (-(-count // _THREADS), 1, 1), entries.data_ptr(), block_tables.data_ptr(),
+            block_tables.stride(0), count,
+        )  # fmt: skip
 
 
 def prepare_step(
@@ -37,10 +48,11 @@ def prepare_step(
         )  # fmt: skip
 
 
-def advance_step(rows: Tensor, tokens: Tensor, token_table: Tensor, lengths: Tensor) -> None:
+def advance_step(rows: Tensor, tokens: Tensor, token_table: Tensor, lengths: Tensor, results: Tensor | None) -> None:
     """Store each sampling row's token behind its last one and set the length of every row's slot."""
     if rows.shape[0]:
         _ADVANCE.launch(
             rows.device, (1, 1, 1), rows.data_ptr(), tokens.data_ptr(), token_table.data_ptr(), lengths.data_ptr(),
-            token_table.stride(0), rows.shape[0], tokens.shape[0], token_table.shape[1],
+            0 if results is None else results.data_ptr(), token_table.stride(0), rows.shape[0], tokens.shape[0],
+            token_table.shape[1],
         )  # fmt: skip

@@ -10,7 +10,7 @@ from wllm_kernels.ops.logprobs import Logprobs, logprobs, logprobs_workspace_byt
 from wllm_kernels.ops.norm import rms_norm
 from wllm_kernels.ops.rope import rope_kv_write, rope_plan
 from wllm_kernels.ops.sampling import Draw, LogitBias, Penalties, sample, sample_workspace_bytes
-from wllm_kernels.ops.step import StepInputs, advance_step, prepare_step, step_inputs
+from wllm_kernels.ops.step import StepInputs, advance_step, append_blocks, prepare_step, step_inputs
 
 __all__ = [
     "Activation",
@@ -22,6 +22,7 @@ __all__ = [
     "StepInputs",
     "act_mul",
     "advance_step",
+    "append_blocks",
     "attention_plan",
     "copy_blocks",
     "linear",

@@ -73,7 +73,8 @@ def sample(
     on the value: equal values stand or fall together. min-p keeps what has at least min_p times the largest
     probability; top-k what is not below the k-th value; top-p what has less than top_p of the remaining probability in
     larger values; the largest always stays. The token is the argmax of scaled + Gumbel noise, a pure function of (seed,
-    position, token id). A row whose largest logit is NaN or infinite, or with every token banned, gives -1.
+    position, token id). A row whose largest value is NaN or infinite has no token: it gives -1 if its logits are not
+    all finite, else -2, for then it is what was asked for that bans every token.
     `workspace`, uint8 of `sample_workspace_bytes`, and `out` save allocations.
     """
     rows, vocab_size = expect_logits(logits)

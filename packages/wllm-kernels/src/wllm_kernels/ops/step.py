@@ -33,6 +33,22 @@ def step_inputs(num_tokens: int, num_rows: int, num_blocks: int, device: torch.d
     return StepInputs(ids, positions, cells, seq_lens, block_table)
 
 
+def append_blocks(block_tables: Tensor, entries: Tensor) -> None:
+    """Write blocks into the tables of their slots: `block_tables` int32 [slots, max_blocks].
+
+    `entries` int32 [E, 3] of (slot, column, block), all at different places; those of slot -1 are padding. Places are
+    not checked. Raises `InvalidArgument`.
+    """
+    expect_shape("block_tables", block_tables, None, None)
+    expect_shape("entries", entries, None, 3)
+    for name, tensor in (("block_tables", block_tables), ("entries", entries)):
+        expect_dtype(name, tensor, torch.int32)
+        expect_device(name, tensor, block_tables)
+    expect_dense_rows("block_tables", block_tables)
+    expect_contiguous("entries", entries)
+    dispatch.append_blocks(block_tables, entries)
+
+
 def prepare_step(
     rows: Tensor,
     cu_q: Tensor,
@@ -78,12 +94,15 @@ def prepare_step(
     return out
 
 
-def advance_step(rows: Tensor, tokens: Tensor, token_table: Tensor, lengths: Tensor) -> None:
+def advance_step(
+    rows: Tensor, tokens: Tensor, token_table: Tensor, lengths: Tensor, *, results: Tensor | None = None
+) -> None:
     """Write each sampled token to `token_table` at (slot, start + count) and set `lengths` int32 [slots].
 
     `rows` are those of `prepare_step`; `tokens` int64 begins with one id for each row with samples > 0, in order. A
     slot's length becomes start + count, and one more if it sampled. Only a sampling row writes the token table (I6): a
-    failed row's -1 is stored as id 0, and a token past the end of the table is not stored.
+    failed row's negative id is stored as 0, and a token past the end of the table is not stored. `results`, int64 as
+    long as `tokens`, gets the tokens as they are; it may be pinned memory of the host, so that no copy has to follow.
     """
     expect_shape("rows", rows, None, 4)
     expect_dtype("rows", rows, torch.int32)
@@ -97,4 +116,8 @@ def advance_step(rows: Tensor, tokens: Tensor, token_table: Tensor, lengths: Ten
         expect_device(name, tensor, rows)
         expect_dense_rows(name, tensor)
     expect_contiguous("rows", rows)
-    dispatch.advance_step(rows, tokens, token_table, lengths)
+    if results is not None:
+        expect_shape("results", results, tokens.shape[0])
+        expect_dtype("results", results, torch.int64)
+        expect_contiguous("results", results)
+    dispatch.advance_step(rows, tokens, token_table, lengths, results)

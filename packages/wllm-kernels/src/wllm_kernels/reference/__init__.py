@@ -13,11 +13,12 @@ from wllm_kernels.reference.logprobs import logprobs
 from wllm_kernels.reference.norm import rms_norm
 from wllm_kernels.reference.rope import rope_kv_write
 from wllm_kernels.reference.sampling import sample
-from wllm_kernels.reference.step import advance_step, prepare_step
+from wllm_kernels.reference.step import advance_step, append_blocks, prepare_step
 
 __all__ = [
     "act_mul",
     "advance_step",
+    "append_blocks",
     "copy_blocks",
     "logprobs",
     "paged_attention",

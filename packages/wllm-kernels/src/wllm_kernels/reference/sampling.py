@@ -36,7 +36,7 @@ def sample(
     workspace: Tensor | None,
     out: Tensor,
 ) -> None:
-    """One token id per row of `logits` into `out`; -1 where the largest logit is not finite."""
+    """One token id per row of `logits` into `out`; -1 where logits are not finite, -2 where no token is allowed."""
     processed = logits.float()
     if processed is logits and not (bias_rows is None and bitmask is None and penalty_rows is None):
         processed = logits.clone()
@@ -60,7 +60,10 @@ def sample(
 
     largest, greedy = processed.max(-1)
     failed = ~torch.isfinite(largest)
-    out.copy_(greedy.masked_fill_(failed, -1))
+    out.copy_(greedy)
+    if bool(failed.any()):
+        is_models_fault = ~torch.isfinite(logits[failed]).all(-1)
+        out[failed] = torch.where(is_models_fault, -1, -2)
     if temperature is not None and seeds is not None and positions is not None:
         random = (~failed & (temperature >= GREEDY_BELOW)).nonzero().view(-1)
         if random.numel():

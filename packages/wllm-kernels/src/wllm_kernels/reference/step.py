@@ -6,6 +6,12 @@ import torch
 from torch import Tensor
 
 
+def append_blocks(block_tables: Tensor, entries: Tensor) -> None:
+    """Write each entry's block into the table of its slot; entries of slot -1 are padding."""
+    slot, column, block = entries[entries[:, 0] >= 0].unbind(1)
+    block_tables[slot.long(), column.long()] = block
+
+
 def prepare_step(
     rows: Tensor,
     cu_q: Tensor,
@@ -42,7 +48,7 @@ def prepare_step(
     cells.copy_(torch.where(owned, block * block_size + position % block_size, -1))
 
 
-def advance_step(rows: Tensor, tokens: Tensor, token_table: Tensor, lengths: Tensor) -> None:
+def advance_step(rows: Tensor, tokens: Tensor, token_table: Tensor, lengths: Tensor, results: Tensor | None) -> None:
     """Store each sampling row's token behind its last one and set the length of every row's slot."""
     rows = rows[rows[:, 0] >= 0]
     slot, end, samples = rows[:, 0].long(), (rows[:, 1] + rows[:, 2]).long(), rows[:, 3] > 0
@@ -51,5 +57,7 @@ def advance_step(rows: Tensor, tokens: Tensor, token_table: Tensor, lengths: Ten
     stored = samples & (end < token_table.shape[1])
     # A failed row (-1) may already be part of the next launched step: give that step an id it can look up.
     stored_tokens = stored[samples]
+    if results is not None:
+        results[: len(stored_tokens)] = tokens[: len(stored_tokens)]
     kept = tokens[: len(stored_tokens)].clamp(min=0)[stored_tokens]
     token_table[slot[stored], end[stored]] = kept.to(token_table.dtype)

@@ -8,6 +8,14 @@ STEP = Table(
     tests=("test_emulator_step.py",),
     files={
         "step.cu": {
+            "entries of padding": ("if (slot >= 0) params.block_tables", "params.block_tables"),
+            "entries behind the last": ("if (index >= params.num_entries) return;", ""),
+            "first entries only": (
+                "blockIdx.x * STEP_THREADS + threadIdx.x;\n  if (index >=",
+                "threadIdx.x;\n  if (index >=",
+            ),
+            "fields of another entry": ("params.entries + ENTRY_FIELDS * index", "params.entries + index"),
+            "table of another slot": ("slot * params.tables_stride + fields[1]", "fields[1]"),
             "row of the token before": ("p.cu_q[middle + 1] > token", "p.cu_q[middle + 1] >= token"),
             "tokens of no row": ("if (index < p.num_rows) {\n    const Row row", "{\n    const Row row"),
             "padding rows have tokens": ("if (row.slot >= 0) {\n      const int at", "{\n      const int at"),
@@ -24,11 +32,18 @@ STEP = Table(
             "tokens behind the last": ("if (token < params.num_tokens) prepare_token", "prepare_token"),
             "first part of a wide table": ("% params.row_parts * STEP_THREADS + threadIdx.x", "* 0 + threadIdx.x"),
             "length without the new token": ("end + (samples ? 1 : 0)", "end"),
-            "writes behind the table": ("if (!samples || end >= p.max_tokens) return;", "if (!samples) return;"),
-            "writes for rows that do not sample": ("if (!samples || end >=", "if (end >="),
-            "tokens behind the list": (
-                "token_index < p.num_tokens ? p.tokens[token_index] : -1",
-                "p.tokens[token_index]",
+            "writes behind the table": ("if (end >= p.max_tokens) return;", ""),
+            "writes for rows that do not sample": ("if (!samples) return;", ""),
+            "tokens behind the list": ("token_index < p.num_tokens;", "true;"),
+            "results without memory": ("p.results && has_token", "has_token"),
+            "results without a token": ("p.results && has_token", "p.results"),
+            "no results at the end of a table": (
+                "if (p.results && has_token) p.results[token_index] = token;\n  if (end >= p.max_tokens) return;",
+                "if (end >= p.max_tokens) return;\n  if (p.results && has_token) p.results[token_index] = token;",
+            ),
+            "results are valid ids": (
+                "p.results[token_index] = token;",
+                "p.results[token_index] = larger<i64>(token, 0);",
             ),
             "id of a failed row": ("(int)larger<i64>(token, 0)", "(int)token"),
             "rows behind the last": ("if (index < params.num_rows) row =", "row ="),
