@@ -5,11 +5,20 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
 from wllm_runtime import ConfigError, EngineConfig
-from wllm_runtime.settings import Settings, resolve_device, resolve_dtype, resolve_sizes
+from wllm_runtime.config import StepWait
+from wllm_runtime.settings import (
+    Settings,
+    resolve_device,
+    resolve_dtype,
+    resolve_kv_dtype,
+    resolve_sizes,
+    resolve_wait,
+)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +67,61 @@ def test_resolved_values_have_reasons() -> None:
     config = EngineConfig(model="any", device="cpu", max_num_seqs=1000)
     device = resolve_device(config, settings)
     assert resolve_dtype(config, torch.bfloat16, device, settings) == torch.float32
+    assert resolve_kv_dtype(config, torch.float32, device, settings) == torch.float32
     # Each running request needs a token of every step's budget.
-    assert resolve_sizes(config, device, settings) == (1000, 1000)
-    assert [name for name, _, _ in settings.rows] == ["device", "dtype", "max_num_seqs", "max_num_batched_tokens"]
+    assert resolve_sizes(config, None, settings) == (1000, 1000)
+    assert [name for name, _, _ in settings.rows] == [
+        "device",
+        "dtype",
+        "kv_cache_dtype",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+    ]
     assert all(reason for _, _, reason in settings.rows)
+
+
+@pytest.mark.parametrize(
+    ("free_gib", "sizes"),
+    [(None, (64, 512)), (1, (64, 2048)), (11, (64, 2048)), (22, (128, 4096)), (40, (256, 8192)), (139, (256, 8192))],
+)
+def test_sizes_grow_with_the_free_memory(free_gib: int | None, sizes: tuple[int, int]) -> None:
+    settings = Settings()
+    free = None if free_gib is None else free_gib << 30
+    assert resolve_sizes(EngineConfig(model="any"), free, settings) == sizes
+    assert ("CPU" if free is None else f"{free_gib}.0 GiB free") in settings.rows[0][2]
+
+
+def test_eight_bit_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    int8, fp8 = EngineConfig(model="any", kv_cache_dtype="int8"), EngineConfig(model="any", kv_cache_dtype="fp8")
+    settings, cuda = Settings(), torch.device("cuda")
+    assert resolve_kv_dtype(fp8, torch.float32, torch.device("cpu"), settings) == torch.float8_e4m3fn
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 6))
+    assert resolve_kv_dtype(int8, torch.float16, cuda, settings) == torch.int8
+    with pytest.raises(ConfigError, match=r"kv_cache_dtype='fp8' needs .* 8\.9 or newer, .* has 8\.6; use 'int8'"):
+        resolve_kv_dtype(fp8, torch.float16, cuda, settings)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 9))
+    assert resolve_kv_dtype(fp8, torch.float16, cuda, settings) == torch.float8_e4m3fn
+
+
+@pytest.mark.parametrize(
+    ("step_wait", "cores", "spins"),
+    [("auto", 6, True), ("auto", 5, False), ("auto", None, False), ("spin", 2, True), ("block", 16, False)],
+)
+def test_waiting_spins_where_a_core_can_be_spared(
+    monkeypatch: pytest.MonkeyPatch, step_wait: StepWait, cores: int | None, spins: bool
+) -> None:
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical: cores)
+    settings, config = Settings(), EngineConfig(model="any", step_wait=step_wait)
+    assert resolve_wait(config, torch.device("cuda"), settings) is spins
+    assert settings.rows[0][:2] == ("step_wait", "spin" if spins else "block")
+    assert resolve_wait(config, torch.device("cpu"), settings) is False
+
+
+def test_the_start_is_timed_by_phase() -> None:
+    settings = Settings()
+    with settings.phase("weights"):
+        pass
+    with settings.phase("graphs"):
+        pass
+    settings.add_start()
+    assert settings.rows == [("start", "0.0 s", "weights 0.0 s, graphs 0.0 s; without loading Python's modules")]

@@ -1,0 +1,185 @@
+"""`GpuMemory`: the memory of one GPU for one engine, from before its weights to after its graphs.
+
+Measures what is free, keeps torch from taking more (Windows would move the excess to host memory without a word, ten
+times slower), adds up what the engine needs beside its KV cache, and holds the finished engine to the plan (I19).
+Used by `create_engine` while it starts, on CUDA only.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from wllm_runtime import nvml
+from wllm_runtime.errors import OutOfMemory
+from wllm_runtime.memory import MIB, KVBudget, MemoryPlan
+from wllm_runtime.settings import SettingRow
+
+# What CUDA and others may still take while the engine runs. Under WDDM the desktop needs more, and more on a larger
+# card: with a flat 512 MiB, cards of 12 GB were seen to be filled so far that Windows moved pages out.
+_RESERVE_BYTES = 256 * MIB
+_WDDM_RESERVE_BYTES, _WDDM_RESERVE_SHARE = 512 * MIB, 1 / 16
+# Rounding of allocations: a plan that is exceeded by less is kept.
+_SLACK_BYTES = 64 * MIB
+_FIX = (
+    "close other programs on the GPU, raise gpu_memory_utilization, lower max_num_batched_tokens (activations, graphs) "
+    "or max_num_seqs, or use a smaller model"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FreeMemory:
+    """Bytes of a device: all, and free by the driver and by NVML (None: it gave no figure)."""
+
+    total: int
+    driver: int
+    nvml: int | None
+
+    @property
+    def free(self) -> int:
+        """The lower of the two figures."""
+        return self.driver if self.nvml is None else min(self.driver, self.nvml)
+
+    @classmethod
+    def of(cls, device: torch.device) -> FreeMemory:
+        """Measure now; starts CUDA in this process, whose own memory is then no longer free."""
+        driver, total = torch.cuda.mem_get_info(device)
+        return cls(total, driver, nvml.free_memory(str(torch.cuda.get_device_properties(device).uuid)))
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Bytes that an engine takes beside its KV cache. `cuda` is what CUDA took outside of torch: code, handles."""
+
+    weights: int
+    activations: int
+    tables: int
+    graphs: int
+    cuda: int
+
+    @property
+    def total(self) -> int:
+        """Their sum."""
+        return self.weights + self.activations + self.tables + self.graphs + self.cuda
+
+
+def reserve(total: int, platform: str = sys.platform) -> int:
+    """Bytes of a device of `total` bytes that stay free."""
+    return max(_WDDM_RESERVE_BYTES, int(total * _WDDM_RESERVE_SHARE)) if platform == "win32" else _RESERVE_BYTES
+
+
+def device_budget(free: FreeMemory, needs: Needs, utilization: float) -> KVBudget:
+    """What is left for KV blocks of `utilization` of the free memory, and never more than leaves the reserve."""
+    hard = free.free - reserve(free.total)
+    usable = min(int(free.free * utilization), hard)
+    other = "NVML gives no figure" if free.nvml is None else f"NVML says {free.nvml // MIB:,}"
+    terms = {
+        "weights": (needs.weights, "the model's parameters"),
+        "activations": (needs.activations, "measured: the largest step"),
+        "tables": (needs.tables, "of the slots and the sampler"),
+        "graphs": (needs.graphs, "estimated: CUDA graphs"),
+        "cuda": (needs.cuda, "measured: code and libraries"),
+    }
+    rows: list[SettingRow] = [
+        (
+            "memory: free",
+            _mib(free.free),
+            f"of {_mib(free.total)} when the engine started; the driver says {free.driver // MIB:,}, {other}",
+        ),
+        (
+            "memory: usable",
+            _mib(usable),
+            f"{utilization:.0%} of it (gpu_memory_utilization)"
+            if usable < hard
+            else f"all but {_mib(reserve(free.total))}, which stay free for the display and the driver",
+        ),
+        *((f"memory: {name}", _mib(-size), why) for name, (size, why) in terms.items()),
+        ("memory: kv", _mib(usable - needs.total), "what is left for KV blocks"),
+    ]
+    parts = ", ".join(f"{name} {size // MIB:,}" for name, (size, _) in terms.items())
+    reason = f"{usable // MIB:,} MiB of {free.free // MIB:,} free, less {parts}"
+    return KVBudget(usable - needs.total, reason, _FIX, hard - needs.total, tuple(rows))
+
+
+class GpuMemory:
+    """The memory of `device` from now on: everything that is taken later counts as this engine's."""
+
+    def __init__(self, device: torch.device, utilization: float) -> None:
+        self._device, self._utilization = device, utilization
+        torch.cuda.empty_cache()
+        self.at_start = FreeMemory.of(device)
+        self._reserved_at_start = torch.cuda.memory_reserved(device)
+        # What this process holds already (another engine) is not free and not this engine's.
+        most = self._reserved_at_start + self.at_start.free - reserve(self.at_start.total)
+        torch.cuda.set_per_process_memory_fraction(min(max(most / self.at_start.total, 0.0), 1.0), device)
+
+    def expect(self, weights: int) -> None:
+        """Raise `OutOfMemory` before anything is loaded where `weights` bytes of parameters cannot fit."""
+        left = self.at_start.free - reserve(self.at_start.total)
+        if weights > left:
+            raise OutOfMemory(
+                f"the model's weights take {weights / MIB:,.0f} MiB, and the GPU has {self.at_start.free / MIB:,.0f} "
+                f"MiB free, of which {reserve(self.at_start.total) / MIB:,.0f} MiB stay free; close other programs on "
+                "the GPU, or use a smaller model"
+            )
+
+    def held(self) -> int:
+        """Bytes that torch holds for this engine now, without cached free ones."""
+        torch.cuda.synchronize(self._device)
+        torch.cuda.empty_cache()
+        return torch.cuda.memory_reserved(self._device) - self._reserved_at_start
+
+    def outside_of_torch(self) -> int:
+        """Bytes that CUDA took on the device since the start beside what torch holds, as far as the driver tells."""
+        taken = self.at_start.driver - torch.cuda.mem_get_info(self._device)[0]
+        return max(0, taken - (torch.cuda.memory_reserved(self._device) - self._reserved_at_start))
+
+    def peak_of(self, step: Callable[[], None], *, fix: str) -> int:
+        """Bytes that torch takes at the peak of `step` above what it holds; raises `OutOfMemory` with `fix`."""
+        before = self.held()
+        torch.cuda.reset_peak_memory_stats(self._device)
+        with self.out_of_memory_means("the largest step does not fit", fix):
+            step()
+            torch.cuda.synchronize(self._device)
+        return torch.cuda.max_memory_reserved(self._device) - self._reserved_at_start - before
+
+    @contextmanager
+    def out_of_memory_means(self, what: str, fix: str) -> Iterator[None]:
+        """Turn torch's error into an `OutOfMemory` that says what happened, the numbers and the fix."""
+        try:
+            yield
+        except torch.cuda.OutOfMemoryError as error:
+            held = torch.cuda.memory_reserved(self._device) - self._reserved_at_start
+            raise OutOfMemory(
+                f"{what}: {self.at_start.free / MIB:,.0f} MiB were free on the GPU, {held / MIB:,.0f} MiB are in use; "
+                f"{fix}"
+            ) from error
+
+    def release(self) -> None:
+        """Let torch take what it likes again, and give back what it holds for nobody."""
+        torch.cuda.empty_cache()
+        torch.cuda.set_per_process_memory_fraction(1.0, self._device)
+
+    def budget(self, needs: Needs) -> KVBudget:
+        """What is left for KV blocks."""
+        return device_budget(self.at_start, needs, self._utilization)
+
+    def check(self, plan: MemoryPlan, needs: Needs) -> tuple[SettingRow, str | None]:
+        """I19, when everything is allocated: a row with what is used, and a warning if that exceeds the plan."""
+        planned = needs.total + plan.kv_bytes
+        used = self.held() + self.outside_of_torch() + needs.activations
+        row = ("memory: used", _mib(used), f"measured, with room for activations; {_mib(planned)} were planned")
+        if used <= planned + _SLACK_BYTES:
+            return row, None
+        return row, (
+            f"I19: the engine takes {used / MIB:,.0f} MiB of GPU memory, and {planned / MIB:,.0f} MiB were planned "
+            f"({needs}, KV cache {plan.kv_bytes}); if it runs out, lower gpu_memory_utilization or set enforce_eager"
+        )
+
+
+def _mib(num_bytes: int) -> str:
+    return f"{num_bytes / MIB:,.0f} MiB"
