@@ -32,20 +32,32 @@ _ENGINE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         },
     ),
     ("--max-model-len", {"type": int, "metavar": "TOKENS", "help": "longest prompt plus answer (default: what fits)"}),
-    ("--max-num-seqs", {"type": int, "metavar": "N", "help": "requests that run at a time; others wait (default: 64)"}),
+    (
+        "--max-num-seqs",
+        {
+            "type": int,
+            "metavar": "N",
+            "help": "requests that run at a time; others wait (default: 64, up to 256 by the GPU's memory)",
+        },
+    ),
     (
         "--max-num-batched-tokens",
         {
             "type": int,
             "metavar": "TOKENS",
-            "help": "most tokens computed in one step (default: 512 on a CPU, else 2048)",
+            "help": "most tokens computed in one step (default: 512 on a CPU, 2048 to 8192 by the GPU's memory)",
         },
     ),
     ("--block-size", {"type": int, "default": 16, "metavar": "TOKENS", "help": "tokens in a KV block (default: 16)"}),
     ("--num-kv-blocks", {"type": int, "metavar": "N", "help": "KV blocks to allocate (default: from free memory)"}),
     (
         "--gpu-memory-utilization",
-        {"type": float, "default": 0.9, "metavar": "SHARE", "help": "share of free GPU memory to use (default: 0.9)"},
+        {
+            "type": float,
+            "default": 0.9,
+            "metavar": "SHARE",
+            "help": "share to use of the GPU memory that is free at start, weights included (default: 0.9)",
+        },
     ),
     (
         "--enable-prefix-caching",
