@@ -15,7 +15,7 @@ Commands = argparse._SubParsersAction  # the type of a set of commands has no pu
 def add_bench(commands: Commands[argparse.ArgumentParser]) -> None:
     """Add `bench` and its commands."""
     bench = commands.add_parser("bench", help="measure speed, alone or beside other engines")
-    bench.set_defaults(run=lambda args: (bench.print_help(), 2)[1])
+    bench.set_defaults(run=lambda args: _help(bench))
     kinds = bench.add_subparsers(dest="bench_command", metavar="COMMAND")
     _add_latency(kinds)
     _add_throughput(kinds)
@@ -99,6 +99,20 @@ def _add_compare(kinds: Commands[argparse.ArgumentParser]) -> None:
         default=[],
         metavar="ENGINE:NAME=JSON",
         help="keyword argument of the engine's own constructor; repeatable",
+    )
+    group.add_argument(
+        "--rows",
+        type=_assignment,
+        action="append",
+        default=[],
+        metavar="ENGINE=TEXT",
+        help="measure only rows with this text in their name for this engine; repeatable",
+    )
+    group.add_argument(
+        "--kv-tokens",
+        type=int,
+        metavar="N",
+        help="KV cache of wLLM and vLLM, so that the memory that they take can be compared (default: what fits)",
     )
     group.add_argument(
         "--together",
@@ -210,6 +224,11 @@ def _assignment(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _help(parser: argparse.ArgumentParser) -> int:
+    parser.print_help()
+    return 2
+
+
 def _latency(args: argparse.Namespace) -> int:
     from wllm.bench.latency import latency
 
@@ -247,6 +266,6 @@ def _ablate(args: argparse.Namespace) -> int:
 
 
 def _profile(args: argparse.Namespace) -> int:
-    from wllm.bench.profile import profile
+    from wllm.bench.profiling import profile
 
     return profile(args)

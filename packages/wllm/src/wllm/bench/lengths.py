@@ -49,7 +49,7 @@ def describe(shapes: Sequence[Shape]) -> str:
 class PromptMaker:
     """Prompts of random token ids, no two alike, so that no prefix cache helps any engine."""
 
-    def __init__(self, vocab_size: int, seed: int) -> None:
+    def __init__(self, vocab_size: int, seed: int | str) -> None:
         self._ids = range(min(FIRST_ID, vocab_size // 2), vocab_size)
         self._numbers = random.Random(seed)
 

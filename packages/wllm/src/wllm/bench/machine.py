@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_GPU_QUERY = "name,uuid,driver_version,memory.total,power.limit,clocks.max.sm"
-
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -72,13 +70,22 @@ class Machine:
         )
 
 
+def gpu_memory_used() -> int:
+    """Bytes in use on all GPUs by all processes; 0 without a GPU."""
+    return sum(int(gpu["memory.used"].split()[0]) << 20 for gpu in _query("memory.used"))
+
+
 def _gpus() -> list[dict[str, str]]:
+    return _query("name,uuid,driver_version,memory.total,power.limit,clocks.max.sm")
+
+
+def _query(names: str) -> list[dict[str, str]]:
     command = shutil.which("nvidia-smi")
     if command is None:
         return []
     try:
         done = subprocess.run(
-            [command, f"--query-gpu={_GPU_QUERY}", "--format=csv,noheader"],
+            [command, f"--query-gpu={names}", "--format=csv,noheader"],
             capture_output=True,
             encoding="utf-8",
             timeout=30,
@@ -88,7 +95,7 @@ def _gpus() -> list[dict[str, str]]:
     if done.returncode != 0:  # a driver that is not loaded: this machine has no GPU that could be used
         return []
     rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
-    return [dict(zip(_GPU_QUERY.split(","), row, strict=True)) for row in rows]
+    return [dict(zip(names.split(","), row, strict=True)) for row in rows]
 
 
 def _cpu_name() -> str:

@@ -5,6 +5,7 @@ A ratio is made here and nowhere else, and only between rows of one machine that
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import math
@@ -27,7 +28,8 @@ Better = Literal["lower", "higher"]
 class Row:
     """One thing measured of one engine. `samples` are the repeats, in `unit`; no sample only with an `error`.
 
-    `floor` is what the hardware allows at best, in the same unit, where that is known.
+    `floor` is what the hardware allows at best, in the same unit, where that is known. `what` says all that the figure
+    depends on but engine, model and machine.
     """
 
     engine: str
@@ -38,6 +40,7 @@ class Row:
     floor: float | None = None
     note: str = ""
     error: str | None = None
+    model: str = ""
 
     def __post_init__(self) -> None:
         if bool(self.samples) == bool(self.error):
@@ -51,6 +54,11 @@ class Row:
                 f"the row {self.what!r} of {self.engine} measured {wrong} {self.unit}, which no clock shows; "
                 "measure longer: more tokens, more repeats"
             )
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Rows of one key are repeats of each other."""
+        return self.engine, self.model, self.what
 
     @property
     def value(self) -> float:
@@ -86,10 +94,11 @@ class Report:
     date: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     def add(self, row: Row) -> None:
-        """Append a row; a row of the same engine and thing takes its samples."""
+        """Append a row, or add its samples to the one of the same key; an error outweighs samples."""
         for index, old in enumerate(self.rows):
-            if (old.engine, old.what) == (row.engine, row.what) and old.error is None and row.error is None:
-                self.rows[index] = old.and_samples(row.samples)
+            if old.key == row.key:
+                both = old.error is None and row.error is None
+                self.rows[index] = old.and_samples(row.samples) if both else old if old.error is not None else row
                 return
         self.rows.append(row)
 
@@ -134,12 +143,19 @@ class Report:
             ) from error
 
 
+def options_of(args: argparse.Namespace) -> dict[str, Any]:
+    """The flags that a command ran with, as plain data."""
+    skipped = {"run", "command", "bench_command", "version"}
+    options = {name: value for name, value in vars(args).items() if name not in skipped}
+    return {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
+
+
 def ratio(ours: Row, theirs: Row) -> float:
     """How many times better `ours` is: above 1 it is faster, or smaller, than `theirs`."""
-    if (ours.what, ours.unit, ours.better) != (theirs.what, theirs.unit, theirs.better):
+    if (ours.what, ours.model, ours.unit, ours.better) != (theirs.what, theirs.model, theirs.unit, theirs.better):
         raise BenchError(
-            f"a ratio of {ours.what!r} in {ours.unit} and {theirs.what!r} in {theirs.unit} means nothing; "
-            "compare rows of the same thing"
+            f"a ratio of {ours.what!r} of {ours.model} in {ours.unit} and {theirs.what!r} of {theirs.model} in "
+            f"{theirs.unit} means nothing; compare rows of the same thing"
         )
     if ours.error is not None or theirs.error is not None:
         raise BenchError(f"no ratio for {ours.what!r}: {ours.error or theirs.error}; fix that engine and measure again")

@@ -89,14 +89,13 @@ async def exchange(server: Server, request: bytes, on_data: OnData | None = None
     to read on; False hangs up. Cancelling this hangs up too.
     """
     protocol = _Exchange(request, on_data)
-    transport, _ = await asyncio.get_running_loop().create_connection(
-        lambda: protocol, server.host, server.port, ssl=_tls() if server.tls else None
-    )
     try:
+        await asyncio.get_running_loop().create_connection(
+            lambda: protocol, server.host, server.port, ssl=_tls() if server.tls else None
+        )
         await protocol.done
     finally:
-        # At once, not after what is left to send: who hangs up wants the server to notice.
-        transport.abort()
+        protocol.hang_up()
     return protocol.answer
 
 
@@ -108,9 +107,17 @@ class _Exchange(asyncio.Protocol):
         self._on_data = on_data
         self._parser = httptools.HttpResponseParser(self)
         self._now = 0.0
+        self._transport: asyncio.Transport | None = None
+
+    def hang_up(self) -> None:
+        self.done.cancel()
+        if self._transport is not None:
+            # At once, not after what is left to send: who hangs up wants the server to notice.
+            self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport), "create_connection makes a stream"
+        self._transport = transport
         transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
