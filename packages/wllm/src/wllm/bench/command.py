@@ -131,7 +131,9 @@ def _add_compare(kinds: Commands[argparse.ArgumentParser]) -> None:
         "--minutes", type=float, default=60.0, metavar="M", help="start nothing new after this (default: 60)"
     )
     group.add_argument("--seed", type=int, default=0, help="of prompts and lengths (default: 0)")
-    _add_output(parser)
+    _add_output(parser).add_argument(
+        "--logs", type=Path, metavar="DIR", help="keep what each engine's process printed in this folder"
+    )
     parser.set_defaults(run=_compare)
 
 
@@ -190,10 +192,11 @@ def _add_repeats(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--repeats", type=int, default=3, metavar="N", help="timed runs of each row (default: 3)")
 
 
-def _add_output(parser: argparse.ArgumentParser) -> None:
+def _add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("output")
     group.add_argument("--json", type=Path, metavar="FILE", help="write the rows to this file, after each row")
     group.add_argument("--plot", type=Path, metavar="DIR", help="write plots (PNG and SVG); needs wllm[bench]")
+    return group
 
 
 def _counts(text: str) -> tuple[int, ...]:

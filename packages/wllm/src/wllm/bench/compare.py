@@ -46,6 +46,8 @@ def compare(args: argparse.Namespace) -> int:
     remarks = [describe(shapes)]
     with TemporaryDirectory(prefix="wllm-bench-") as name:
         folder = Path(name)
+        if args.logs is not None:
+            args.logs.mkdir(parents=True, exist_ok=True)
         facts = _facts(args, report.machine, folder)
         floor = Floor.of(facts.decoder, facts.itemsize, _bandwidth(facts.common.device, folder))
         entries = contestants(args, facts.common)
@@ -55,7 +57,7 @@ def compare(args: argparse.Namespace) -> int:
             seed=args.seed,
             repeats=args.repeats,
             floor=floor,
-            folder=folder,
+            logs=args.logs or folder,
             minutes=args.minutes,
             enter=enter,
         )

@@ -6,6 +6,7 @@ Refuses results of different machines: a ratio of theirs would compare the machi
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Sequence
 
 from wllm.bench.errors import BenchError
@@ -18,7 +19,7 @@ ABSENT = "not installed"
 def report(args: argparse.Namespace) -> int:
     """Run the command; the exit code."""
     reports = [Report.load(path) for path in args.files]
-    whole = merged(reports)
+    whole = merged(reports, [path.stem for path in args.files])
     say(f"{whole.machine}\n\n{ratios_table(whole)}")
     if len(reports) > 1:
         say("\nThese are figures of several runs: " + ", ".join(f"{one.command} of {one.date}" for one in reports))
@@ -30,8 +31,11 @@ def report(args: argparse.Namespace) -> int:
     return 0
 
 
-def merged(reports: Sequence[Report]) -> Report:
-    """One report with all rows; raises `BenchError` when they come from different machines."""
+def merged(reports: Sequence[Report], names: Sequence[str]) -> Report:
+    """One report with all rows; raises `BenchError` when they come from different machines.
+
+    An engine that two runs measured stays two: the runs may have had different settings. The later gets its run's name.
+    """
     first, *others = reports
     whole = Report(first.command, {}, first.machine, date=first.date)
     for other in others:
@@ -41,9 +45,10 @@ def merged(reports: Sequence[Report]) -> Report:
                 f"({first.machine.identity}), and {other.machine} ({other.machine.identity}); "
                 "measure both engines on one machine"
             )
-    for one in reports:
+    for one, name in zip(reports, names, strict=True):
+        twice = {row.engine for row in one.rows if any(row.key == other.key for other in whole.rows)}
         for row in one.rows:
-            whole.add(row)
+            whole.add(dataclasses.replace(row, engine=f"{row.engine} ({name})") if row.engine in twice else row)
     return whole
 
 

@@ -46,7 +46,7 @@ class Race:
     seed: int
     repeats: int
     floor: Floor
-    folder: Path
+    logs: Path
     minutes: float
     enter: Callable[[Row], None]
     _begin: float = field(default_factory=perf_counter)
@@ -87,7 +87,7 @@ class Race:
         self._check_time()
         before = gpu_memory_used()
         begin = perf_counter()
-        worker = Worker(entry.name, entry.python, entry.environment, self.folder / f"{entry.name}.log", LIMIT_S)
+        worker = Worker(entry.name, entry.python, entry.environment, self.logs.resolve() / f"{entry.name}.log", LIMIT_S)
         try:
             answer = worker.ask("start", engine=entry.engine, model=entry.model, options=entry.options)
         except WorkerError as error:

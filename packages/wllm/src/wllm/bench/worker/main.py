@@ -71,9 +71,13 @@ class Conversation:
 
 
 def _version(package: str) -> str:
-    for name in importlib.metadata.packages_distributions().get(package, ()):
-        return importlib.metadata.version(name)
-    return str(getattr(sys.modules.get(package), "__version__", "unknown"))
+    version = getattr(sys.modules[package], "__version__", None)
+    if version is None:
+        try:
+            version = importlib.metadata.version(package.replace("_", "-"))
+        except importlib.metadata.PackageNotFoundError:  # run from a checkout
+            return "not installed as a package"
+    return str(version)
 
 
 def main() -> None:
