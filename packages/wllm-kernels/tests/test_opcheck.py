@@ -84,6 +84,10 @@ CASES: dict[str, list[tuple[object, ...]]] = {
         (torch.randn(2, 8), torch.ones(8), 1e-5, torch.randn(2, 8), 1.0, torch.empty(2, 8)),
     ],
     "act_mul": [(torch.randn(2, 8), kind, torch.empty(2, 4)) for kind in ("silu", "gelu", "gelu_tanh")],
+    "skinny_linear": [
+        (torch.randn(2, 8), torch.randn(6, 8), bias, kind, torch.empty(2, outputs))
+        for bias, kind, outputs in ((None, None, 6), (torch.randn(6), "silu", 3))
+    ],
     "prepare_step": [step_arguments()],
     "append_blocks": [(int32(range(4), range(4)), int32([1, 2, 7], [-1, 0, 0]))],
     "advance_step": [

@@ -18,6 +18,7 @@ from wllm_kernels import reference
 from wllm_kernels.device import activation as device_activation
 from wllm_kernels.device import attention as device_attention
 from wllm_kernels.device import blocks as device_blocks
+from wllm_kernels.device import linear as device_linear
 from wllm_kernels.device import logprobs as device_logprobs
 from wllm_kernels.device import norm as device_norm
 from wllm_kernels.device import rope as device_rope
@@ -99,6 +100,12 @@ rms_norm = Op(
     device_norm.rms_norm,
 )
 act_mul = Op("act_mul", "Tensor x, str kind, Tensor(a!) out", reference.act_mul, device_activation.act_mul)
+skinny_linear = Op(
+    "skinny_linear",
+    "Tensor x, Tensor weight, Tensor? bias, str? kind, Tensor(a!) out",
+    reference.skinny_linear,
+    device_linear.skinny_linear,
+)
 prepare_step = Op(
     "prepare_step",
     "Tensor rows, Tensor cu_q, Tensor token_table, Tensor block_tables, int block_size, Tensor(a!) input_ids, "
@@ -147,6 +154,7 @@ OPS = (
     rope_kv_write,
     rms_norm,
     act_mul,
+    skinny_linear,
     append_blocks,
     prepare_step,
     advance_step,

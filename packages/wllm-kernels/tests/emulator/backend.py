@@ -120,8 +120,11 @@ class Emulator:
 
         return launch
 
-    def guard(self, tensor: Tensor) -> Tensor:
-        """A copy that ends where a page ends: nobody can touch the megabytes around its pages. In front of it: 0xff."""
+    def guard(self, tensor: Tensor, *, constant: bool = False) -> Tensor:
+        """A copy that ends where a page ends: nobody can touch the megabytes around its pages. In front of it: 0xff.
+
+        `constant`: no kernel writes it, so that overlapping ones may read it before they have waited.
+        """
         num_bytes = max(1, tensor.numel()) * tensor.element_size()
         size = -(-num_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         mapping = mmap.mmap(-1, size + 2 * GUARD_BYTES)
@@ -129,7 +132,8 @@ class Emulator:
         whole = torch.frombuffer(mapping, dtype=torch.uint8)
         for address in (whole.data_ptr(), whole.data_ptr() + GUARD_BYTES + size):
             _forbid(address, GUARD_BYTES)
-        self._guarded.append((weakref.ref(mapping), whole.data_ptr() + GUARD_BYTES, size))
+        if not constant:
+            self._guarded.append((weakref.ref(mapping), whole.data_ptr() + GUARD_BYTES, size))
         end = GUARD_BYTES + size
         copy = whole[end - num_bytes : end].view(tensor.dtype)[: tensor.numel()].view(tensor.shape)
         copy.copy_(tensor)

@@ -1,7 +1,5 @@
 // Gated activations: act(first half of a row) * second half. A thread takes one run of a row.
 // Grid: blocks_per_row blocks for each row, one row after the other.
-// Methods: sigmoid linear unit and Gaussian error linear unit with its tanh form (Dan Hendrycks, Kevin Gimpel, 2016);
-// gated units (Noam Shazeer, GLU Variants Improve Transformer, 2020).
 struct ActParameters {
   const void* x;       // [rows, 2 * inter]
   void* out;           // [rows, inter], contiguous
@@ -18,24 +16,6 @@ constexpr int ACT_BLOCKS = 12;  // 1,536 threads: a full multiprocessor of most 
 #else
 constexpr int ACT_BLOCKS = 8;
 #endif
-enum Kind { SILU, GELU, GELU_TANH };
-
-// x * sigmoid(y): two instructions of the special function unit, exact to 1e-6 relative to x.
-DEVICE float times_sigmoid(float x, float y) {
-  return __fdividef(x, 1.f + __expf(-y));
-}
-
-template <int KIND>
-DEVICE float activate(float x) {
-  if constexpr (KIND == SILU) {
-    return times_sigmoid(x, x);
-  } else if constexpr (KIND == GELU) {
-    return 0.5f * x * (1.f + erff(x * 0.70710678118654752f));
-  } else {
-    // (1 + tanh(y)) / 2 is the sigmoid of 2 * y; here 2 * sqrt(2 / pi) * (x + 0.044715 * x^3).
-    return times_sigmoid(x, 1.5957691216057308f * x * (1.f + 0.044715f * x * x));
-  }
-}
 
 template <class T, int KIND, int RUN>
 DEVICE void act_mul_runs(const ActParameters& p) {

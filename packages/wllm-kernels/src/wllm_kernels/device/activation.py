@@ -8,7 +8,7 @@ from wllm_kernels.device.arguments import FLOAT_SUFFIXES, is_aligned, kernel_for
 from wllm_kernels.device.kernel import Kernel
 
 _THREADS = 128  # ACT_THREADS of activation.cu
-_KINDS = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
+KINDS = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
 _KERNELS = {
     dtype: Kernel("activation", f"act_mul_{suffix}", "2Qq4i", _THREADS, overlaps=True)
     for dtype, suffix in FLOAT_SUFFIXES
@@ -25,5 +25,5 @@ def act_mul(x: Tensor, kind: str, out: Tensor) -> None:
     run = 16 // item if vectorised else 1
     blocks_per_row = -(-inter // (_THREADS * run))
     kernel_for(_KERNELS, "x", x).launch(
-        x.device, (rows * blocks_per_row, 1, 1), x_at, out_at, stride, inter, blocks_per_row, _KINDS[kind], vectorised
+        x.device, (rows * blocks_per_row, 1, 1), x_at, out_at, stride, inter, blocks_per_row, KINDS[kind], vectorised
     )

@@ -70,6 +70,8 @@ ACTIVATION = Table(
             "up instead of gate": ("activate<KIND>(gate[i])", "activate<KIND>(up[i])"),
             "stride of x is its size": ("(const T*)p.x + row * p.x_stride", "(const T*)p.x + row * 2 * p.inter"),
             "first part only": ("(part * ACT_THREADS + threadIdx.x) * RUN", "threadIdx.x * RUN"),
+        },
+        "activation.cuh": {
             "sigmoid overflows": ("__fdividef(x, 1.f + __expf(-y))", "x * __expf(y) / (__expf(y) + 1.f)"),
             "tanh instead of erf": (
                 "0.5f * x * (1.f + erff(x * 0.70710678118654752f))",

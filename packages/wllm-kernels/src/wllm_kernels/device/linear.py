@@ -1,0 +1,98 @@
+"""Launch of the linear layers for few tokens; `fits` says which calls they serve."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from wllm_kernels.device.activation import KINDS
+from wllm_kernels.device.arguments import is_aligned, row_stride
+from wllm_kernels.device.kernel import DeviceProperties, Kernel, backends
+from wllm_kernels.errors import InvalidArgument
+
+MAX_TOKENS = 16
+_AMPERE = 80
+_SUFFIXES = {torch.float16: "f16", torch.bfloat16: "bf16"}
+_NO_ACTIVATION = -1
+_SLOT_INPUTS = 64  # of linear.cu
+# Warps share the inputs: up to so many slots there are four, else eight. Nothing else may enter here: the number of
+# warps is what a sum's rounding depends on, and a token's result shall not change with its neighbours or the GPU.
+_WARPS, _FEW_SLOTS = (4, 8), 32
+_WARPS_PER_MULTIPROCESSOR = 16
+_RESERVED_BYTES = 1024  # of shared memory, by each block for the driver
+
+
+def _shared_bytes(tile: int, token_tiles: int, warps: int, ring_bytes: int) -> int:
+    return warps * (ring_bytes + 2 * 8 * token_tiles * (tile + 4) * 4)
+
+
+def _kernels(ring_bytes: int, dtypes: tuple[torch.dtype, ...]) -> dict[tuple[torch.dtype, int, int, int], Kernel]:
+    """By dtype, outputs of a tile, tiles of eight tokens, and warps."""
+    return {
+        (dtype, tile, token_tiles, warps): Kernel(
+            "linear", f"linear_{_SUFFIXES[dtype]}_{tile}x{8 * token_tiles}", "4Qq5i4x", 32 * warps,
+            _shared_bytes(tile, token_tiles, warps, ring_bytes), overlaps=True,
+        )
+        for dtype in dtypes for tile in (8, 16) for token_tiles in (1, 2) for warps in _WARPS
+    }  # fmt: skip
+
+
+# RING_BYTES of linear.cu.
+_KERNELS = _kernels(8192, (torch.float16, torch.bfloat16))
+_TURING_KERNELS = _kernels(4096, (torch.float16,))
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How a layer is divided: outputs of a tile, warps of a block, blocks; a block computes a tile after the other."""
+
+    tile: int
+    warps: int
+    blocks: int
+
+
+@cache
+def tiling(results: int, inputs: int, gated: bool, gpu: DeviceProperties) -> Tiling:
+    """The tiling of a layer on a GPU: as many blocks as run at once at most, with equal numbers of tiles."""
+    warps = _WARPS[-(-inputs // _SLOT_INPUTS) > _FEW_SLOTS]
+    # Small layers have a multiprocessor for each tile rather than a tile for some.
+    tile = 16 if gated or -(-results // 16) >= gpu.num_multiprocessors else 8
+    tiles = -(-results // (8 if gated else tile))
+    shared = _shared_bytes(tile, 2, warps, 8192) + _RESERVED_BYTES
+    at_once = min(_WARPS_PER_MULTIPROCESSOR // warps, max(1, gpu.max_shared_bytes // shared))
+    rounds = -(-tiles // (at_once * gpu.num_multiprocessors))
+    return Tiling(tile, warps, -(-tiles // rounds))
+
+
+def fits(x: Tensor, weight: Tensor) -> bool:
+    """Whether `skinny_linear` serves `x` [tokens, inputs] with this weight on its GPU."""
+    tokens, inputs = x.shape
+    if not 0 < tokens <= MAX_TOKENS or inputs % 8 or not inputs or x.dtype not in _SUFFIXES or weight.dtype != x.dtype:
+        return False
+    if not weight.numel() or not weight.is_contiguous() or (x.stride(1) != 1 and inputs > 1):
+        return False
+    if not is_aligned(x.data_ptr(), weight.data_ptr(), x.stride(0) * x.element_size()):
+        return False
+    return x.dtype == torch.float16 or backends[x.device].properties(x.device).capability >= _AMPERE
+
+
+def skinny_linear(x: Tensor, weight: Tensor, bias: Tensor | None, kind: str | None, out: Tensor) -> None:
+    """`x` times the weight plus the bias, into `out`; with `kind` act(first half of that) * second half."""
+    if not fits(x, weight):
+        raise InvalidArgument(
+            f"x has dtype {x.dtype}, shape {list(x.shape)} and strides {x.stride()}, weight {weight.dtype}, "
+            f"{list(weight.shape)} and {weight.stride()}; device code takes 1 to {MAX_TOKENS} tokens of float16 or "
+            "bfloat16, rows that are multiples of 16 bytes long and apart, and a contiguous weight"
+        )
+    gpu = backends[x.device].properties(x.device)
+    tokens, inputs = x.shape
+    chosen = tiling(out.shape[1], inputs, kind is not None, gpu)
+    kernels = _KERNELS if gpu.capability >= _AMPERE else _TURING_KERNELS
+    kernels[x.dtype, chosen.tile, 1 if tokens <= 8 else 2, chosen.warps].launch(
+        x.device, (chosen.blocks, 1, 1), x.data_ptr(), weight.data_ptr(), 0 if bias is None else bias.data_ptr(),
+        out.data_ptr(), row_stride("x", x), tokens, inputs, weight.shape[0],
+        _NO_ACTIVATION if kind is None else KINDS[kind], out.dtype == torch.float32,
+    )  # fmt: skip

@@ -1,0 +1,174 @@
+"""The linear layers for few tokens in the emulator against the reference, and against themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from emulator.backend import Emulator
+from torch import Tensor
+
+from wllm_kernels import InvalidArgument, reference
+from wllm_kernels.device import activation, linear
+from wllm_kernels.device.kernel import DeviceProperties
+
+DTYPES = [torch.float16, torch.bfloat16]
+
+
+@pytest.fixture
+def tile(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[int]:
+    """Outputs of a tile, in place of what the launch code would choose."""
+    chosen = linear.tiling
+
+    def forced(results: int, inputs: int, gated: bool, gpu: DeviceProperties) -> linear.Tiling:
+        blocks = min(-(-results // request.param), 5)
+        return linear.Tiling(request.param, chosen(results, inputs, gated, gpu).warps, blocks)
+
+    monkeypatch.setattr(linear, "tiling", forced)
+    yield request.param
+
+
+def layer(
+    emulator: Emulator, dtype: torch.dtype, outputs: int, inputs: int, *, biased: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias; the weight is read before the previous kernel has ended."""
+    weight = emulator.guard(torch.randn(outputs, inputs).to(dtype), constant=True)
+    return weight, emulator.guard(torch.randn(outputs).to(dtype), constant=True) if biased else None
+
+
+def run(
+    emulator: Emulator, x: Tensor, weight: Tensor, bias: Tensor | None, kind: str | None, dtype: torch.dtype
+) -> Tensor:
+    """The kernel's result, in memory that held NaN."""
+    results = weight.shape[0] if kind is None else weight.shape[0] // 2
+    out = emulator.guard(torch.full((x.shape[0], results), torch.nan, dtype=dtype))
+    linear.skinny_linear(x, weight, bias, kind, out)
+    return out
+
+
+def check(emulator: Emulator, x: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
+    """Float32 sums apart from their order, and rounded once."""
+    out = run(emulator, x, weight, bias, None, dtype)
+    expected = torch.empty(out.shape)
+    reference.skinny_linear(x, weight, bias, None, expected)
+    torch.testing.assert_close(
+        out.float(), expected, atol=1e-4, rtol=1e-5 if out.dtype == torch.float32 else torch.finfo(dtype).eps
+    )
+
+
+@pytest.mark.parametrize("tile", [8, 16], indirect=True)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("tokens", range(1, 17))
+def test_tokens(emulator: Emulator, tile: int, dtype: torch.dtype, tokens: int) -> None:
+    emulator.seed = tokens
+    weight, bias = layer(emulator, dtype, 21, 328, biased=True)
+    check(emulator, emulator.guard(torch.randn(tokens, 328).to(dtype)), weight, bias, dtype)
+
+
+# One piece of a slot; a slot and a piece; 33 slots, which eight warps share; the ring many times over.
+@pytest.mark.parametrize("tile", [8, 16], indirect=True)
+@pytest.mark.parametrize("inputs", [8, 72, 256, 2056, 6152])
+def test_inputs(emulator: Emulator, tile: int, inputs: int) -> None:
+    weight, _ = layer(emulator, torch.bfloat16, 24, inputs)
+    check(emulator, emulator.guard(torch.randn(3, inputs).bfloat16()), weight, None, torch.float32)
+
+
+# Five blocks: one tile each, or several, the last of which is not whole.
+@pytest.mark.parametrize("tile", [8, 16], indirect=True)
+@pytest.mark.parametrize("outputs", [1, 8, 16, 17, 136, 201])
+@pytest.mark.parametrize("tokens", [2, 11])
+def test_outputs(emulator: Emulator, tile: int, outputs: int, tokens: int) -> None:
+    for emulator.seed in range(3):
+        weight, bias = layer(emulator, torch.float16, outputs, 200, biased=True)
+        check(emulator, emulator.guard(torch.randn(tokens, 200).half()), weight, bias, torch.float32)
+
+
+def test_rows_of_a_wider_tensor(emulator: Emulator) -> None:
+    wide = torch.full((5, 136), torch.nan).bfloat16()
+    x = wide[:, 16:112]
+    x.normal_()
+    weight, _ = layer(emulator, torch.bfloat16, 40, 96)
+    check(emulator, x, weight, None, torch.bfloat16)
+
+
+def test_a_token_does_not_depend_on_its_neighbours(emulator: Emulator) -> None:
+    weight, _ = layer(emulator, torch.bfloat16, 100, 2120)
+    x = torch.randn(16, 2120).bfloat16()
+    x[9], x[4] = torch.nan, torch.inf
+    together = run(emulator, emulator.guard(x), weight, None, None, torch.float32)
+    for first, last in ((0, 8), (8, 16), (6, 7), (4, 15)):
+        some = run(emulator, emulator.guard(x[first:last]), weight, None, None, torch.float32)
+        assert torch.equal(some.nan_to_num(), together[first:last].nan_to_num())
+    assert together[[*range(4), *range(5, 9), *range(10, 16)]].isfinite().all()
+
+
+def test_sums_do_not_depend_on_the_tile_and_the_gpu(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight, bias = layer(emulator, torch.bfloat16, 72, 2120, biased=True)
+    x = emulator.guard(torch.randn(3, 2120).bfloat16())
+    results = []
+    for tile, blocks in ((8, 9), (16, 5), (16, 2)):
+        monkeypatch.setattr(linear, "tiling", lambda *_, tile=tile, blocks=blocks: linear.Tiling(tile, 8, blocks))
+        results.append(run(emulator, x, weight, bias, None, torch.float32))
+    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
+    monkeypatch.undo()
+    sizes = [
+        DeviceProperties(capability, count, shared)
+        for capability, count, shared in ((86, 30, 99 * 1024), (90, 132, 227 * 1024))
+    ]
+    assert len({linear.tiling(896, inputs, False, gpu).warps for inputs in (2049, 14336) for gpu in sizes}) == 1
+
+
+@pytest.mark.parametrize("kind", ["silu", "gelu", "gelu_tanh"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("results", "tokens"), [(3, 2), (40, 1), (92, 9)])
+def test_an_activation_changes_nothing(
+    emulator: Emulator, kind: str, dtype: torch.dtype, results: int, tokens: int
+) -> None:
+    weight, bias = layer(emulator, dtype, 2 * results, 136, biased=True)
+    x = emulator.guard(torch.randn(tokens, 136).to(dtype))
+    expected = torch.empty(tokens, results, dtype=dtype)
+    activation.act_mul(run(emulator, x, weight, bias, None, dtype), kind, expected)
+    out = run(emulator, x, weight, bias, kind, dtype)
+    assert torch.equal(out, expected)
+    torch.testing.assert_close(
+        run(emulator, x, weight, bias, kind, torch.float32).to(dtype), expected, atol=0.0, rtol=0.0
+    )
+
+
+@pytest.mark.parametrize("tokens", [3, 16])
+def test_turing(turing: Emulator, tokens: int) -> None:
+    weight, bias = layer(turing, torch.float16, 72, 2120, biased=True)
+    check(turing, turing.guard(torch.randn(tokens, 2120).half()), weight, bias, torch.float16)
+    assert not linear.fits(torch.zeros(1, 8).bfloat16(), torch.zeros(8, 8).bfloat16())
+
+
+@pytest.mark.parametrize(
+    ("x", "weight"),
+    [
+        (torch.zeros(17, 8).half(), torch.zeros(8, 8).half()),
+        (torch.zeros(0, 8).half(), torch.zeros(8, 8).half()),
+        (torch.zeros(1, 12).half(), torch.zeros(8, 12).half()),
+        (torch.zeros(1, 8), torch.zeros(8, 8)),
+        (torch.zeros(1, 8).half(), torch.zeros(8, 8).bfloat16()),
+        (torch.zeros(1, 8).half(), torch.zeros(8, 8).half().t()),
+        (torch.zeros(2, 16).half()[:, ::2], torch.zeros(8, 8).half()),
+        (torch.zeros(2, 12).half()[:, :8], torch.zeros(8, 8).half()),
+        (torch.zeros(1, 16).half()[:, 1:9], torch.zeros(8, 8).half()),
+    ],
+)
+def test_what_it_does_not_serve(emulator: Emulator, x: Tensor, weight: Tensor) -> None:
+    with pytest.raises(InvalidArgument, match="device code takes 1 to 16 tokens of float16 or bfloat16, rows that"):
+        linear.skinny_linear(x, weight, None, None, torch.empty(x.shape[0], 8))
+
+
+# Qwen2.5-0.5B and Llama-3.1-8B on cards of 30, 128 and 132 multiprocessors.
+@pytest.mark.parametrize("results", [896, 1152, 9728, 151936, 4096, 6144, 28672, 128256])
+def test_every_block_has_work_at_once(results: int) -> None:
+    for count, shared in ((30, 99 * 1024), (128, 99 * 1024), (132, 227 * 1024), (40, 64 * 1024)):
+        for gated in (False, True):
+            chosen = linear.tiling(results, 4096, gated, DeviceProperties(86, count, shared))
+            tiles = -(-results // (8 if gated else chosen.tile))
+            assert 0 < chosen.blocks <= tiles and chosen.blocks <= 2 * count
+            rounds = -(-tiles // chosen.blocks)
+            assert (rounds - 1) * chosen.blocks < tiles
