@@ -65,7 +65,16 @@ class Assembly:
         kv = KVCache.allocate(self.model.config, num_blocks, block_size, self.kv_dtype, self.device)
         tables = SlotTables(num_slots, max_model_len, block_size, self.device)
         sampler = Sampler(tables, self.model.config.vocab_size, self.checkpoint.eos_token_ids)
-        return ModelRunner(self.model, kv.data, tables, sampler)
+        return ModelRunner(
+            self.model,
+            kv,
+            tables,
+            sampler,
+            depth=self.config.pipeline_depth,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            graphs=not self.config.enforce_eager,
+            spin=self.spin,
+        )
 
     def model_info(self, memory: MemoryPlan, settings: Settings) -> ModelInfo:
         """The engine's first message."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from wllm_kernels import Penalties
+from wllm_runtime.transfers import upload
 from wllm_sched import SamplingParams
 from wllm_sched.plan import NewSlot
 
@@ -15,6 +17,7 @@ class PenaltyTables:
     """Rows of output counts int32 [rows, vocab] and of prompt tokens bool [rows, vocab]; grows when it is full."""
 
     def __init__(self, vocab_size: int, device: torch.device) -> None:
+        self._device = device
         self._counts = torch.zeros(0, vocab_size, dtype=torch.int32, device=device)
         self._seen = torch.zeros(0, vocab_size, dtype=torch.bool, device=device)
         self._free: list[int] = []
@@ -33,27 +36,25 @@ class PenaltyTables:
             self._grow()
         row = self._row_of[new.slot] = self._free.pop()
         self._params[new.slot] = params
-        tokens = torch.tensor(new.token_ids, dtype=torch.int64, device=self._counts.device)
+        tokens = upload(new.token_ids, torch.int64, self._device)
         prompt, output = tokens[: new.num_prompt_tokens], tokens[new.num_prompt_tokens :]
-        self._seen[row] = False
-        self._seen[row, prompt] = True
-        self._counts[row] = 0
-        self._counts[row].index_add_(0, output, torch.ones_like(output, dtype=torch.int32))
+        # Assignments by index would wait for the device: they copy their value from ordinary memory of the host.
+        self._seen[row].zero_().index_fill_(0, prompt, True)
+        self._counts[row].zero_().index_add_(0, output, torch.ones_like(output, dtype=torch.int32))
 
-    def inputs(self, slots: Sequence[int]) -> Penalties | None:
-        """The penalties among the rows of `slots`; None for none."""
+    def of_rows(self, slots: Sequence[int]) -> Penalties | None:
+        """The penalties among the rows of `slots`, good until a slot is entered; None for none."""
         rows = [row for row, slot in enumerate(slots) if slot in self._row_of]
         if not rows:
             return None
         params = [self._params[slots[row]] for row in rows]
-        device = self._counts.device
 
-        def column(values: Sequence[float]) -> torch.Tensor:
-            return torch.tensor(values, dtype=torch.float32, device=device)
+        def column(values: Sequence[float]) -> Tensor:
+            return upload(values, torch.float32, self._device)
 
         return Penalties(
-            rows=torch.tensor(rows, dtype=torch.int64, device=device),
-            slots=torch.tensor([self._row_of[slots[row]] for row in rows], dtype=torch.int64, device=device),
+            rows=upload(rows, torch.int64, self._device),
+            slots=upload([self._row_of[slots[row]] for row in rows], torch.int64, self._device),
             repetition=column([p.repetition_penalty for p in params]),
             presence=column([p.presence_penalty for p in params]),
             frequency=column([p.frequency_penalty for p in params]),
@@ -61,12 +62,11 @@ class PenaltyTables:
             prompt_seen=self._seen,
         )
 
-    def count(self, slots: Sequence[int], token_ids: Sequence[int]) -> None:
-        """Note the tokens that were drawn."""
-        for slot, token_id in zip(slots, token_ids, strict=True):
-            row = self._row_of.get(slot)
-            if row is not None and token_id >= 0:
-                self._counts[row, token_id] += 1
+    def count(self, penalties: Penalties, tokens: Tensor) -> None:
+        """Note the drawn `tokens` int64 [rows of the step], on the device; failed rows (negative ids) count nothing."""
+        drawn = tokens[penalties.rows]
+        at = penalties.slots, drawn.clamp(min=0)  # all different, since every slot has one row
+        self._counts.index_put_(at, self._counts[at] + (drawn >= 0))
 
     def _grow(self) -> None:
         rows, vocab_size = self._counts.shape

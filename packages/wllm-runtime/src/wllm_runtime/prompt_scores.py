@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Callable
+
+from torch import Tensor
 
 from wllm_kernels import logprobs
 from wllm_runtime.buffers import SlotTables
 from wllm_runtime.models.decoder import Decoder
+from wllm_runtime.token_scores import TokenScores
 from wllm_sched.plan import NewSlot, StepPlan, TokenLogprobs
 
-# Scores of [positions, vocabulary] in float32 are large: 256 positions of a vocabulary of 152k take 156 MB.
-_POSITIONS_AT_ONCE = 256
+# Scores of [positions, vocabulary] in float32 are large: 64 positions of a vocabulary of 152k take 39 MB.
+_POSITIONS_AT_ONCE = 64
+
+PromptEntries = dict[int, tuple[TokenLogprobs, ...]]
 
 
 class PromptScores:
@@ -29,37 +34,36 @@ class PromptScores:
         else:
             self._wanted[new.slot] = (min(top_n, self._model.config.vocab_size), new.num_prompt_tokens)
 
-    def of_step(self, plan: StepPlan, hidden: torch.Tensor) -> dict[int, tuple[TokenLogprobs, ...]]:
-        """Entries of the prompt positions start+1 .. start+count of each row that wants them, from [tokens, hidden]."""
-        if not self._wanted:
-            return {}
-        scores: dict[int, tuple[TokenLogprobs, ...]] = {}
+    def wants(self, plan: StepPlan) -> bool:
+        """Whether any row of the plan needs `of_step`."""
+        return bool(self._wanted) and any(self._count(row.slot, row.start, row.count) > 0 for row in plan.rows)
+
+    def of_step(self, plan: StepPlan, hidden: Tensor) -> Callable[[], PromptEntries]:
+        """Start scoring the prompt positions start+1 .. start+count of each row that wants them.
+
+        `hidden` [tokens, hidden] are the step's last states. The result makes the entries, behind the step's event.
+        """
+        pending: dict[int, list[TokenScores]] = {}
         offset = 0
         for row in plan.rows:
-            top_n, prompt_len = self._wanted.get(row.slot, (None, 0))
-            count = min(row.count, prompt_len - 1 - row.start)
-            if top_n is not None and count > 0:
-                scores[row.slot] = self._of_row(row.slot, row.start, hidden[offset : offset + count], top_n)
+            count = self._count(row.slot, row.start, row.count)
+            if count > 0:
+                pending[row.slot] = self._of_row(row.slot, row.start, hidden[offset : offset + count])
             offset += row.count
-        return scores
+        return lambda: {
+            slot: tuple(entry for scores in pieces for entry in scores.entries()) for slot, pieces in pending.items()
+        }
 
-    def _of_row(self, slot: int, start: int, hidden: torch.Tensor, top_n: int) -> tuple[TokenLogprobs, ...]:
-        entries: list[TokenLogprobs] = []
+    def _count(self, slot: int, start: int, count: int) -> int:
+        wanted = self._wanted.get(slot)
+        return 0 if wanted is None else min(count, wanted[1] - 1 - start)
+
+    def _of_row(self, slot: int, start: int, hidden: Tensor) -> list[TokenScores]:
+        top_n, _ = self._wanted[slot]
+        pieces = []
         for first in range(0, len(hidden), _POSITIONS_AT_ONCE):
             piece = hidden[first : first + _POSITIONS_AT_ONCE]
             position = start + 1 + first
             targets = self._tables.token_table[slot, position : position + len(piece)].long()
-            entries += to_entries(targets, *logprobs(self._model.logits(piece), targets, top_n))
-        return tuple(entries)
-
-
-def to_entries(
-    token_ids: torch.Tensor, values: torch.Tensor, ranks: torch.Tensor, top_ids: torch.Tensor, top_values: torch.Tensor
-) -> list[TokenLogprobs]:
-    """Host entries from the results of `wllm_kernels.logprobs`."""
-    return [
-        TokenLogprobs(token_id, value, rank, tuple(zip(ids, top, strict=True)))
-        for token_id, value, rank, ids, top in zip(
-            token_ids.tolist(), values.tolist(), ranks.tolist(), top_ids.tolist(), top_values.tolist(), strict=True
-        )
-    ]
+            pieces.append(TokenScores.download(targets, logprobs(self._model.logits(piece), targets, top_n)))
+        return pieces

@@ -1,147 +1,201 @@
 """`ModelRunner`: executes step plans. The only class that touches the model and the device tables at run time.
 
-Plans run in launch order on one stream: on a CPU that is a worker thread, so `launch` returns at once there too, and
-the engine thread plans the next step while this one computes. Results are visible through `StepHandle.wait`, never
-before.
+Plans run in launch order on one stream (`streams.py`). A launch enqueues: what entered slots since the last plan, one
+copy of the packed plan, the forward pass (one replay, where a CUDA graph fits), the draws, and the tokens' way into the
+token table and to the host. It waits for nothing; results are visible through the handle's `wait`, never before.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import torch
+from torch import Tensor
 
-from wllm_kernels import advance_step, attention_plan, copy_blocks, prepare_step, rope_plan
+from wllm_kernels import advance_step, warmup
 from wllm_runtime.buffers import SlotTables
-from wllm_runtime.models.batch import StepBatch
+from wllm_runtime.cuda_graphs import graph_backend
+from wllm_runtime.forward import Forward
+from wllm_runtime.graphs import GraphReport, GraphSet
+from wllm_runtime.kv_cache import KVCache
 from wllm_runtime.models.decoder import Decoder
-from wllm_runtime.prompt_scores import PromptScores
+from wllm_runtime.prompt_scores import PromptEntries, PromptScores
 from wllm_runtime.sampler import Drawn, Sampler
-from wllm_sched.plan import StepPlan, StepResult
+from wllm_runtime.step_buffers import RingEntry, StepBuffers, block_entries
+from wllm_runtime.streams import open_stream
+from wllm_sched.plan import StepHandle, StepPlan, StepResult
+
+# Their kernels run at moments that no rehearsal reaches.
+_RARE_FAMILIES = ("step", "blocks", "sampling", "logprobs")
 
 
-class LaunchedStep:
-    """A step on the runner's stream."""
+@dataclass(frozen=True, slots=True)
+class RunnerStats:
+    """How steps ran; the counters only grow."""
 
-    def __init__(self, future: Future[StepResult]) -> None:
-        self._future = future
-
-    def wait(self) -> StepResult:
-        """Block until the step has run; raises what the step raised."""
-        return self._future.result()
+    graph_replays: int = 0
+    eager_steps: int = 0
+    graph_failures: int = 0
 
 
 class ModelRunner:
-    """Runs plans over `kv` ([layers, blocks, 2, kv_heads, block_size, head_dim]) and the slot tables."""
+    """Runs plans of up to `max_num_batched_tokens` tokens, `depth` of them in flight.
 
-    def __init__(self, model: Decoder, kv: torch.Tensor, tables: SlotTables, sampler: Sampler) -> None:
-        self._model = model
-        self._kv = tuple(kv)
-        self._block_size = kv.shape[4]
-        self._tables = tables
-        self._sampler = sampler
+    Without `graphs` every step runs kernel by kernel. `spin`: waiting for a GPU takes a core, and ends soonest.
+    """
+
+    def __init__(
+        self,
+        model: Decoder,
+        kv: KVCache,
+        tables: SlotTables,
+        sampler: Sampler,
+        *,
+        depth: int,
+        max_num_batched_tokens: int,
+        graphs: bool = True,
+        spin: bool = True,
+    ) -> None:
+        device = tables.device
+        self._model, self._tables, self._sampler = model, tables, sampler
         self._prompt_scores = PromptScores(model, tables)
-        self._windows = sorted(set(model.config.windows))
-        rope = model.config.rope
-        self._cos_sin = (
-            None if rope.depends_on_length else rope.cos_sin_table(tables.token_table.shape[1], kv.dtype, kv.device)
+        self._buffers = StepBuffers(tables.num_slots, depth, device)
+        self._forward = Forward(model, kv, tables, self._buffers.fields)
+        self._logits = torch.empty(tables.num_slots, model.config.vocab_size, dtype=torch.float32, device=device)
+        self._stream = open_stream(device, depth, spin)
+        backend = graph_backend(device) if graphs and self._forward.fits_a_graph else None
+        self._graphs = (
+            None
+            if backend is None
+            else GraphSet(
+                backend,
+                self._decode,
+                self._mixed,
+                max_rows=tables.num_slots,
+                max_tokens=max_num_batched_tokens,
+            )
         )
-        self._stream = ThreadPoolExecutor(max_workers=1, thread_name_prefix="wllm-step")
+        self._block_size = kv.block_size
+        self._no_tokens = torch.empty(0, dtype=torch.int64, device=device)
+        self._graph_replays = self._eager_steps = 0
 
-    def launch(self, plan: StepPlan) -> LaunchedStep:
+    def launch(self, plan: StepPlan) -> StepHandle:
         """Start the step and return at once."""
-        return LaunchedStep(self._stream.submit(self._run, plan))
+        return self._stream.submit(partial(self._run, plan))
+
+    def rehearse(self, num_tokens: int, num_rows: int) -> None:
+        """Run one step of padding kernel by kernel, to see what memory it takes and to load what it needs."""
+        warmup(self._tables.device, _RARE_FAMILIES)
+        self._stream.submit(partial(self._run_padding, num_tokens, num_rows)).wait()
+
+    @torch.inference_mode()
+    def capture(self, on_progress: Callable[[int, int], None]) -> GraphReport:
+        """Record the graphs, with nothing in flight; `on_progress` hears (done, total). Does nothing on a CPU."""
+        if self._graphs is None:
+            return GraphReport()
+        self._buffers.load_padding().give_back()
+        return self._graphs.capture(on_progress)
+
+    def stats(self) -> RunnerStats:
+        """Counters now."""
+        failures = 0 if self._graphs is None else self._graphs.num_failures
+        return RunnerStats(self._graph_replays, self._eager_steps, failures)
 
     def close(self) -> None:
         """Wait for what is in flight and stop the stream."""
-        self._stream.shutdown(wait=True)
+        self._stream.close()
 
     @torch.inference_mode()
-    def _run(self, plan: StepPlan) -> StepResult:
-        self._apply_changes(plan)
-        device = self._tables.token_table.device
-        rows = torch.tensor(plan.rows, dtype=torch.int32, device=device)
-        cu_q = torch.zeros(len(plan.rows) + 1, dtype=torch.int32, device=device)
-        torch.cumsum(rows[:, 2], 0, out=cu_q[1:])
-        batch = self._batch(plan, rows, cu_q)
-        hidden = self._model(batch)
-        drawn = self._sample(plan, rows, cu_q, hidden)
-        prompt_logprobs = self._prompt_scores.of_step(plan, hidden)
-        if drawn is None:
-            return StepResult(tokens=(), logprobs=(), prompt_logprobs=prompt_logprobs)
-        return StepResult(
-            tokens=drawn.token_ids,
-            logprobs=drawn.logprobs,
-            prompt_logprobs=prompt_logprobs,
-            errors=drawn.errors,
-            error_codes=drawn.error_codes,
-        )
-
-    def _apply_changes(self, plan: StepPlan) -> None:
-        self._tables.enter(plan.new_slots)
-        self._tables.append_blocks(plan.new_blocks)
+    def _run(self, plan: StepPlan) -> Callable[[], StepResult]:
         for new in plan.new_slots:
+            self._tables.enter(new)
             self._sampler.enter(new)
             self._prompt_scores.enter(new)
         if plan.copies:
-            pairs = torch.tensor(
-                [(c.source, c.target) for c in plan.copies], dtype=torch.int64, device=self._kv[0].device
-            )
-            for kv in self._kv:
-                copy_blocks(kv, pairs)
+            self._forward.copy_blocks(plan.copies)
+        entry, hidden = self._compute(plan)
+        slots = tuple(row.slot for row in plan.rows if row.samples)
+        drawn = self._draw(slots, hidden) if slots else None
+        rows = self._buffers.fields.rows[: len(plan.rows)]
+        tables = self._tables
+        if drawn is None:
+            advance_step(rows, self._no_tokens, tables.token_table, tables.lengths)
+        else:
+            results = entry.results[: len(slots)]
+            advance_step(rows, drawn.tokens, tables.token_table, tables.lengths, results=results)
+        scores = None
+        if self._prompt_scores.wants(plan):
+            assert hidden is not None, "a decode graph ran a step with prompt tokens to score"
+            scores = self._prompt_scores.of_step(plan, hidden)
+        return partial(_collect, entry, drawn, scores)
 
-    def _batch(self, plan: StepPlan, rows: torch.Tensor, cu_q: torch.Tensor) -> StepBatch:
-        tables, kv = self._tables, self._kv[0]
+    def _compute(self, plan: StepPlan) -> tuple[RingEntry, Tensor | None]:
+        # The step's buffer, and its hidden states [tokens, ..]; None where a graph has computed the logits too.
+        num_rows, num_tokens, graphs = len(plan.rows), plan.num_tokens, self._graphs
+        if graphs is not None and plan.num_decode_rows == num_rows:
+            decode = graphs.for_decode(num_rows)
+            if decode is not None:
+                entry = self._load(plan, decode.size)
+                decode.replay()
+                self._graph_replays += 1
+                return entry, None
+        if graphs is not None:
+            mixed = graphs.for_mixed(num_tokens)
+            if mixed is not None:
+                entry = self._load(plan, self._buffers.num_rows)
+                mixed.replay()
+                self._graph_replays += 1
+                return entry, graphs.hidden
+        entry = self._load(plan, num_rows)
         longest = max(row.start + row.count for row in plan.rows)
-        step = prepare_step(
-            rows,
-            cu_q,
-            tables.token_table,
-            tables.block_tables,
-            block_size=self._block_size,
-            num_tokens=plan.num_tokens,
+        hidden = self._forward(
+            num_rows,
+            num_tokens,
             num_blocks=-(-longest // self._block_size),
+            max_queries=max(row.count for row in plan.rows),
         )
-        rope_positions, cos_sin = step.positions, self._cos_sin
-        if cos_sin is None:
-            cos_sin = self._rotation_of(rows, step.positions)
-            rope_positions = torch.arange(len(step.positions), device=kv.device)
-        return StepBatch(
-            input_ids=step.input_ids,
-            rope_positions=rope_positions,
-            cos_sin=cos_sin,
-            cells=step.cells,
-            block_table=step.block_table,
-            seq_lens=step.seq_lens,
-            cu_q=cu_q,
-            kv=self._kv,
-            rope_plan=rope_plan(kv, rope_positions, cos_sin, step.cells, dtype=kv.dtype),
-            attention_plans={
-                window: attention_plan(
-                    kv,
-                    step.block_table,
-                    step.seq_lens,
-                    cu_q,
-                    num_heads=self._model.config.num_heads,
-                    window=window,
-                    max_queries=max(row.count for row in plan.rows),
-                )
-                for window in self._windows
-            },
-        )
+        self._eager_steps += 1
+        return entry, hidden
 
-    def _rotation_of(self, rows: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        # Dynamic NTK: a prompt token was seen with the whole prompt, a generated one with the text up to itself.
-        prompt_lens = self._tables.num_prompt_tokens[rows[:, 0].long()].repeat_interleave(rows[:, 2].long())
-        lengths = torch.maximum(prompt_lens, positions + 1)
-        return self._model.config.rope.cos_sin_rows(positions, lengths, self._kv[0].dtype)
+    def _load(self, plan: StepPlan, num_rows: int) -> RingEntry:
+        has_room = sum(len(new.block_ids) for new in plan.new_blocks) <= self._buffers.num_rows
+        if not has_room:  # a long prompt is admitted
+            self._tables.append_blocks(block_entries(plan))
+        return self._buffers.load(plan, num_rows, with_blocks=has_room)
 
-    def _sample(self, plan: StepPlan, rows: torch.Tensor, cu_q: torch.Tensor, hidden: torch.Tensor) -> Drawn | None:
-        sampling = [index for index, row in enumerate(plan.rows) if row.samples]
-        if not sampling:
-            return None
-        last = cu_q[1:][sampling].long() - 1
-        logits = self._model.logits(hidden[last])
-        drawn = self._sampler.sample(logits, [plan.rows[index] for index in sampling])
-        advance_step(rows[sampling], drawn.tokens, self._tables.token_table, self._tables.lengths)
-        return drawn
+    def _draw(self, slots: tuple[int, ...], hidden: Tensor | None) -> Drawn:
+        fields, logits = self._buffers.fields, self._logits[: len(slots)]
+        if hidden is not None:
+            self._model.logits(hidden.index_select(0, fields.scored[: len(slots)]), out=logits)
+        return self._sampler.sample(logits, slots, fields.positions[: len(slots)])
+
+    def _decode(self, num_rows: int) -> None:
+        hidden = self._forward(num_rows, num_rows, num_blocks=self._tables.max_blocks, max_queries=1)
+        self._model.logits(hidden, out=self._logits[:num_rows])
+
+    def _mixed(self, num_tokens: int) -> Tensor:
+        num_rows = self._buffers.num_rows
+        return self._forward(num_rows, num_tokens, num_blocks=self._tables.max_blocks, max_queries=num_tokens)
+
+    @torch.inference_mode()
+    def _run_padding(self, num_tokens: int, num_rows: int) -> Callable[[], None]:
+        entry = self._buffers.load_padding()
+        hidden = self._forward(num_rows, num_tokens, num_blocks=self._tables.max_blocks, max_queries=num_tokens)
+        states = hidden[:num_rows]
+        self._sampler.rehearse(self._model.logits(states, out=self._logits[: len(states)]))
+        return entry.give_back
+
+
+def _collect(entry: RingEntry, drawn: Drawn | None, scores: Callable[[], PromptEntries] | None) -> StepResult:
+    # Runs behind the step's event: what was copied to the host is there.
+    prompt_logprobs = {} if scores is None else scores()
+    if drawn is None:
+        result = StepResult(tokens=(), logprobs=(), prompt_logprobs=prompt_logprobs)
+    else:
+        token_ids = tuple(entry.results[: len(drawn.slots)].tolist())
+        errors, error_codes = drawn.errors(token_ids)
+        result = StepResult(token_ids, drawn.logprobs(), prompt_logprobs, errors, error_codes)
+    entry.give_back()
+    return result

@@ -1,7 +1,8 @@
 """`Sampler`: turns the logits of a step's sampling rows into tokens, by what each slot's request asked for.
 
 Owns the sampling state of every slot (settings, penalty counts) and chooses which inputs a step's `wllm_kernels.sample`
-needs: a step of plain greedy rows passes nothing but its logits. Called by the runner only, in the order of the plans.
+needs: a step of plain greedy rows passes nothing but its logits. It enqueues work and waits for none of it. Called by
+the runner only, in the order of the plans.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
-from wllm_kernels import Draw, logprobs, sample
-from wllm_runtime.bans import BannedTokens
+from wllm_kernels import Draw, Penalties, logprobs, sample, sample_workspace_bytes
+from wllm_runtime.bans import BannedTokens, RowBias
 from wllm_runtime.buffers import SlotTables
 from wllm_runtime.penalties import PenaltyTables
-from wllm_runtime.prompt_scores import to_entries
+from wllm_runtime.token_scores import TokenScores
+from wllm_runtime.transfers import upload
 from wllm_sched import SamplingParams
-from wllm_sched.plan import NewSlot, Row, TokenLogprobs
+from wllm_sched.plan import NewSlot, TokenLogprobs
 
 _NOT_FINITE = "The model's scores are not finite (NaN or infinity) here."
 _ALL_BANNED = (
@@ -25,43 +28,69 @@ _ALL_BANNED = (
     "penalties rule out every one. Loosen them."
 )
 _ALL_BANNED_CODE = "no_token_allowed"
+_ALL_BANNED_ID = -2  # of wllm_kernels.sample; -1 is a row whose logits are not finite
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What was drawn: `tokens` int64 [rows] on the device, the same on the host, and what went wrong, by slot.
+    """What was drawn: `tokens` int64 [rows] on the device, of `slots`; and the scores of the rows that asked."""
 
-    `error_codes` holds those of the errors that the request's own parameters caused.
-    """
+    tokens: Tensor
+    slots: tuple[int, ...]
+    scores: TokenScores | None
+    scored_rows: tuple[tuple[int, int], ...]  # (row, entries asked for)
 
-    tokens: torch.Tensor
-    token_ids: tuple[int, ...]
-    logprobs: tuple[TokenLogprobs | None, ...]
-    errors: dict[int, str]
-    error_codes: dict[int, str]
+    def logprobs(self) -> tuple[TokenLogprobs | None, ...]:
+        """The log-probabilities of each row; behind the step's event."""
+        result: list[TokenLogprobs | None] = [None] * len(self.slots)
+        if self.scores is not None:
+            for (row, count), entry in zip(self.scored_rows, self.scores.entries(), strict=True):
+                result[row] = entry._replace(top=entry.top[:count])
+        return tuple(result)
+
+    def errors(self, token_ids: Sequence[int]) -> tuple[dict[int, str], dict[int, str]]:
+        """What went wrong, by slot, and the codes of the errors that the request's own parameters caused."""
+        if min(token_ids) >= 0:
+            return {}, {}
+        failed = {slot: token_id for slot, token_id in zip(self.slots, token_ids, strict=True) if token_id < 0}
+        banned = [slot for slot, token_id in failed.items() if token_id == _ALL_BANNED_ID]
+        return dict.fromkeys(failed, _NOT_FINITE) | dict.fromkeys(banned, _ALL_BANNED), dict.fromkeys(
+            banned, _ALL_BANNED_CODE
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """What the rows of a step ask for: the draw without its positions (None: all greedy), and the allowed tokens."""
+    """What a set of rows asks for, on the device. `draw` comes without its positions; None: all rows are greedy."""
 
     draw: Draw | None
-    bitmask: torch.Tensor | None
+    bias: RowBias | None
+    bitmask: Tensor | None
+    penalties: Penalties | None
+    scored_rows: tuple[tuple[int, int], ...]
+    scored_index: Tensor | None  # int64; None: all rows, or none
 
 
 class Sampler:
     """Sampling state of all slots over a vocabulary."""
 
     def __init__(self, tables: SlotTables, vocab_size: int, eos_token_ids: Sequence[int]) -> None:
-        self._device = tables.token_table.device
+        self._tables = tables
+        self._device = tables.device
         self._vocab_size = vocab_size
         self._slots: dict[int, NewSlot] = {}
         self._bans = BannedTokens(tables, eos_token_ids)
         self._penalties = PenaltyTables(vocab_size, self._device)
-        self._masks: dict[int, torch.Tensor] = {}
+        self._masks: dict[int, Tensor] = {}
         # A decode batch keeps its rows for many steps: the tensors are built when a slot changes, not every step.
         self._settings_of: tuple[int, ...] = ()
         self._settings: _Settings | None = None
+        self._tokens = torch.empty(tables.num_slots, dtype=torch.int64, device=self._device)
+        # Rows with bias, bitmask or penalties need a copy of the logits beside it: theirs is allocated when they come.
+        num_bytes = sample_workspace_bytes(tables.num_slots, vocab_size, adjusted=False)
+        self._workspace = torch.empty(
+            num_bytes if self._device.type == "cuda" else 0, dtype=torch.uint8, device=self._device
+        )
 
     def enter(self, new: NewSlot) -> None:
         """A request takes a slot."""
@@ -73,50 +102,62 @@ class Sampler:
         if new.params.allowed_token_ids is not None:
             self._masks[new.slot] = _bitmask(new.params.allowed_token_ids, self._vocab_size, self._device)
 
-    def sample(self, logits: torch.Tensor, rows: Sequence[Row]) -> Drawn:
-        """Draw one token a row from float32 logits [rows, vocab]."""
-        slots = tuple(row.slot for row in rows)
-        positions = [row.start + row.count for row in rows]
+    def sample(self, logits: Tensor, slots: tuple[int, ...], positions: Tensor) -> Drawn:
+        """Draw one token a row from float32 logits [rows, vocab], for `positions` int64 [rows]."""
         settings = self._settings_for(slots)
-        draw = settings.draw
+        draw, bias = settings.draw, settings.bias
+        is_plain = bias is None and settings.bitmask is None and settings.penalties is None
         tokens = sample(
             logits,
-            draw=None if draw is None else replace(draw, positions=self._tensor(positions, torch.int64)),
-            bias=self._bans.bias(slots, positions),
+            draw=None if draw is None else replace(draw, positions=positions),
+            bias=None if bias is None else bias.at(self._tables.token_table, positions),
             bitmask=settings.bitmask,
-            penalties=self._penalties.inputs(slots),
+            penalties=settings.penalties,
+            workspace=self._workspace if is_plain and len(self._workspace) else None,
+            out=self._tokens[: len(slots)],
         )
-        token_ids = tuple(tokens.tolist())
-        self._penalties.count(slots, token_ids)
-        errors: dict[int, str] = {}
-        error_codes: dict[int, str] = {}
-        for index, token_id in enumerate(token_ids):
-            if token_id < 0:
-                slot = slots[index]
-                errors[slot] = _NOT_FINITE
-                if logits[index].isfinite().all():
-                    errors[slot], error_codes[slot] = _ALL_BANNED, _ALL_BANNED_CODE
-        return Drawn(tokens, token_ids, self._logprobs(logits, slots, tokens), errors, error_codes)
+        if settings.penalties is not None:
+            self._penalties.count(settings.penalties, tokens)
+        return Drawn(tokens, slots, self._scores(logits, tokens, settings), settings.scored_rows)
 
-    def _logprobs(
-        self, logits: torch.Tensor, slots: Sequence[int], tokens: torch.Tensor
-    ) -> tuple[TokenLogprobs | None, ...]:
-        counts = [self._slots[slot].params.logprobs for slot in slots]
-        wanted = [index for index, count in enumerate(counts) if count is not None]
-        result: list[TokenLogprobs | None] = [None] * len(slots)
-        if wanted:
-            most = min(max(count for count in counts if count is not None), self._vocab_size)
-            ids = tokens[wanted].clamp(min=0)
-            entries = to_entries(ids, *logprobs(logits[wanted], ids, most))
-            for index, entry in zip(wanted, entries, strict=True):
-                result[index] = entry._replace(top=entry.top[: counts[index]])
-        return tuple(result)
+    def rehearse(self, logits: Tensor) -> Tensor:
+        """Draw from logits [rows, vocab] with everything a row can ask for, so that no later draw takes more memory."""
+        rows = len(logits)
+        ones = torch.ones(rows, dtype=torch.int64, device=self._device)
+        floats = torch.full((rows,), 0.5, device=self._device)
+        everything = torch.full((rows, -(-self._vocab_size // 32)), -1, dtype=torch.int32, device=self._device)
+        draw = Draw(floats, ones, ones, top_k=ones, top_p=floats, min_p=floats)
+        tokens = sample(logits, draw=draw, bitmask=everything, out=self._tokens[:rows])
+        logprobs(logits, tokens.clamp(min=0), 1)
+        return tokens
+
+    def _scores(self, logits: Tensor, tokens: Tensor, settings: _Settings) -> TokenScores | None:
+        if not settings.scored_rows:
+            return None
+        if settings.scored_index is not None:
+            logits, tokens = logits[settings.scored_index], tokens[settings.scored_index]
+        ids = tokens.clamp(min=0)
+        most = max(count for _, count in settings.scored_rows)
+        return TokenScores.download(ids, logprobs(logits, ids, min(most, self._vocab_size)))
 
     def _settings_for(self, slots: tuple[int, ...]) -> _Settings:
         if self._settings is None or self._settings_of != slots:
-            self._settings = _Settings(self._draw_of(slots), self._bitmask_of(slots))
+            self._settings = self._make_settings(slots)
             self._settings_of = slots
         return self._settings
+
+    def _make_settings(self, slots: tuple[int, ...]) -> _Settings:
+        counts = [self._slots[slot].params.logprobs for slot in slots]
+        scored = tuple((row, count) for row, count in enumerate(counts) if count is not None)
+        some = 0 < len(scored) < len(slots)
+        return _Settings(
+            draw=self._draw_of(slots),
+            bias=self._bans.of_rows(slots),
+            bitmask=self._bitmask_of(slots),
+            penalties=self._penalties.of_rows(slots),
+            scored_rows=scored,
+            scored_index=self._tensor([row for row, _ in scored], torch.int64) if some else None,
+        )
 
     def _draw_of(self, slots: tuple[int, ...]) -> Draw | None:
         params = [self._slots[slot].params for slot in slots]
@@ -124,7 +165,7 @@ class Sampler:
             return None
         seeds = self._tensor([_signed(self._slots[slot].seed) for slot in slots], torch.int64)
 
-        def column(values: list[float], dtype: torch.dtype, off: float) -> torch.Tensor | None:
+        def column(values: list[float], dtype: torch.dtype, off: float) -> Tensor | None:
             return None if all(value == off for value in values) else self._tensor(values, dtype)
 
         return Draw(
@@ -136,14 +177,14 @@ class Sampler:
             min_p=column([p.min_p for p in params], torch.float32, off=0.0),
         )
 
-    def _bitmask_of(self, slots: tuple[int, ...]) -> torch.Tensor | None:
+    def _bitmask_of(self, slots: tuple[int, ...]) -> Tensor | None:
         if not any(slot in self._masks for slot in slots):
             return None
         everything = torch.full((-(-self._vocab_size // 32),), -1, dtype=torch.int32, device=self._device)
         return torch.stack([self._masks.get(slot, everything) for slot in slots])
 
-    def _tensor(self, values: Sequence[float], dtype: torch.dtype) -> torch.Tensor:
-        return torch.tensor(values, dtype=dtype, device=self._device)
+    def _tensor(self, values: Sequence[float], dtype: torch.dtype) -> Tensor:
+        return upload(values, dtype, self._device)
 
 
 def _temperature(params: SamplingParams) -> float:
@@ -155,8 +196,9 @@ def _signed(seed: int) -> int:
     return seed - (1 << 64) if seed >= 1 << 63 else seed
 
 
-def _bitmask(token_ids: Sequence[int], vocab_size: int, device: torch.device) -> torch.Tensor:
+def _bitmask(token_ids: Sequence[int], vocab_size: int, device: torch.device) -> Tensor:
     allowed = torch.zeros(-(-vocab_size // 32) * 32, dtype=torch.int64)
     allowed[list(token_ids)] = 1
     words = (allowed.view(-1, 32) << torch.arange(32)).sum(1)
-    return torch.where(words >= 1 << 31, words - (1 << 32), words).to(device=device, dtype=torch.int32)
+    words = torch.where(words >= 1 << 31, words - (1 << 32), words)
+    return upload(words.tolist(), torch.int32, device)

@@ -16,8 +16,8 @@ class StepBatch:
 
     `input_ids`, `rope_positions` and `cells` are int64 [tokens]: token ids, rows of `cos_sin` ([positions, head_dim]),
     and flat KV cells (block id * block size + offset). `block_table` is int32 [rows, blocks], `seq_lens` int32 [rows]
-    (tokens in the cache with this step's), `cu_q` int32 [rows + 1]. `kv` holds one tensor a layer. The plans are what
-    the layers share; those of attention by window size.
+    (tokens in the cache with this step's), `cu_q` int32 [rows + 1]. `kv` holds one tensor a layer, `kv_scales` the
+    scales of each if the cache is int8. The plans are what the layers share; those of attention by window size.
     """
 
     input_ids: torch.Tensor
@@ -28,5 +28,6 @@ class StepBatch:
     seq_lens: torch.Tensor
     cu_q: torch.Tensor
     kv: Sequence[torch.Tensor]
+    kv_scales: Sequence[torch.Tensor | None]
     rope_plan: RopePlan
     attention_plans: Mapping[int, AttentionPlan]

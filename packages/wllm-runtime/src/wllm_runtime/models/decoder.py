@@ -61,9 +61,11 @@ class Decoder(nn.Module):
             x = layer(x, residual, batch)
         return self.norm(residual) if x is None else self.norm.add(x, residual)
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Float32 scores [rows, vocab] of hidden states [rows, hidden]."""
+    def logits(self, hidden: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Float32 scores [rows, vocab] of hidden states [rows, hidden], in `out` if given."""
         if self.head is not None:
-            return self.head(hidden).float()
-        assert self._tied_head is not None, "a model is packed before it runs"
-        return linear(hidden, self._tied_head).float()
+            scores = self.head(hidden)
+        else:
+            assert self._tied_head is not None, "a model is packed before it runs"
+            scores = linear(hidden, self._tied_head)
+        return scores.float() if out is None else out.copy_(scores)

@@ -63,7 +63,7 @@ class Attention(nn.Module):
         self.k_norm = _parameter(config.head_dim) if config.qk_norm else None
 
     def forward(self, x: torch.Tensor, batch: StepBatch) -> torch.Tensor:
-        kv = batch.kv[self.layer]
+        kv, kv_scale = batch.kv[self.layer], batch.kv_scales[self.layer]
         q = rope_kv_write(
             self.qkv(x),
             batch.rope_positions,
@@ -75,6 +75,7 @@ class Attention(nn.Module):
             q_norm=self.q_norm,
             k_norm=self.k_norm,
             eps=self.eps,
+            kv_scale=kv_scale,
             plan=batch.rope_plan,
         )
         attended = paged_attention(
@@ -85,6 +86,7 @@ class Attention(nn.Module):
             batch.cu_q,
             scale=self.scale,
             window=self.window,
+            kv_scale=kv_scale,
             plan=batch.attention_plans[self.window],
         )
         return self.output(attended.view(x.shape[0], -1))

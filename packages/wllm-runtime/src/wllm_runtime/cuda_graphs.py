@@ -1,0 +1,58 @@
+"""CUDA graphs as the backend of `GraphSet`: all of them share one memory pool, since one replays at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from time import perf_counter
+
+import torch
+
+from wllm_runtime.graphs import GraphBackend, Replay, Timing
+
+_RUNS = 3
+
+
+class CudaGraphs:
+    """Captures on a stream of its own; replays run on the current one."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def capture(self, work: Callable[[], None]) -> Replay:
+        """Run `work` once, so that libraries have loaded what it needs, and record it."""
+        graph = torch.cuda.CUDAGraph()
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            work()
+            self._stream.synchronize()
+            # Other threads of the process may go on using CUDA.
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                work()
+            except BaseException:
+                with suppress(RuntimeError):  # a capture that broke says so once more
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+        torch.cuda.current_stream().wait_stream(self._stream)
+        return graph.replay
+
+    def measure(self, work: Callable[[], object]) -> Timing:
+        """The best of three calls, after one that is not timed."""
+        work()
+        timings = []
+        for _ in range(_RUNS):
+            torch.cuda.synchronize()
+            start = perf_counter()
+            work()
+            enqueued = perf_counter()
+            torch.cuda.synchronize()
+            timings.append(Timing(enqueued - start, perf_counter() - start))
+        return Timing(min(t.host_s for t in timings), min(t.total_s for t in timings))
+
+
+def graph_backend(device: torch.device) -> GraphBackend | None:
+    """What records steps on a device; None where there is nothing to win."""
+    return CudaGraphs(device) if device.type == "cuda" else None
