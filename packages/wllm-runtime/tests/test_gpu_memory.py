@@ -137,7 +137,7 @@ def test_what_is_held_and_what_a_step_takes(monkeypatch: pytest.MonkeyPatch) -> 
         device.take(300 * MIB)
         device.cached = 300 * MIB
 
-    assert gpu.peak_of(step, fix="less") == 300 * MIB
+    assert gpu.peak_of(step) == 300 * MIB
     assert gpu.held() == GIB
     assert gpu.outside_of_torch() == 100 * MIB
 
@@ -145,8 +145,8 @@ def test_what_is_held_and_what_a_step_takes(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_step_that_does_not_fit_names_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device(monkeypatch, total=12 * GIB)
     gpu = GpuMemory(CUDA, 0.9)
-    with pytest.raises(OutOfMemory, match=r"12,288 MiB were free .* 13,312 MiB are in use; lower max_num_batched"):
-        gpu.peak_of(lambda: device.take(13 * GIB), fix="lower max_num_batched_tokens")
+    with pytest.raises(OutOfMemory, match=r"12,288 MiB were free .* 13,312 MiB are in use; close other programs"):
+        gpu.peak_of(lambda: device.take(13 * GIB))
 
 
 @pytest.mark.parametrize(("graphs_mib", "warns"), [(400, False), (450, False), (600, True)])
@@ -156,7 +156,7 @@ def test_the_engine_is_held_to_its_plan(monkeypatch: pytest.MonkeyPatch, graphs_
     plan = plan_over(gpu, NEEDS)
     device.take(NEEDS.weights + NEEDS.tables + plan.kv_bytes + graphs_mib * MIB)
     device.outside = NEEDS.cuda
-    row, warning = gpu.check(plan, NEEDS)
+    row, warning = gpu.check(plan)
     planned = (NEEDS.total + plan.kv_bytes) / MIB
     assert row[:2] == ("memory: used", f"{planned + graphs_mib - 400:,.0f} MiB")
     assert (warning is not None) == warns

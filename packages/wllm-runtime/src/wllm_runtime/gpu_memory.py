@@ -7,6 +7,8 @@ Used by `create_engine` while it starts, on CUDA only.
 
 from __future__ import annotations
 
+import dataclasses
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -66,6 +68,9 @@ class Needs:
         """Their sum."""
         return self.weights + self.activations + self.tables + self.graphs + self.cuda
 
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {size // MIB:,}" for name, size in dataclasses.asdict(self).items())
+
 
 def reserve(total: int, platform: str = sys.platform) -> int:
     """Bytes of a device of `total` bytes that stay free."""
@@ -78,11 +83,11 @@ def device_budget(free: FreeMemory, needs: Needs, utilization: float) -> KVBudge
     usable = min(int(free.free * utilization), hard)
     other = "NVML gives no figure" if free.nvml is None else f"NVML says {free.nvml // MIB:,}"
     terms = {
-        "weights": (needs.weights, "the model's parameters"),
-        "activations": (needs.activations, "measured: the largest step"),
-        "tables": (needs.tables, "of the slots and the sampler"),
-        "graphs": (needs.graphs, "estimated: CUDA graphs"),
-        "cuda": (needs.cuda, "measured: code and libraries"),
+        "weights": "the model's parameters",
+        "activations": "measured: the largest step",
+        "tables": "state of the slots and of the sampler",
+        "graphs": "estimated: CUDA graphs",
+        "cuda": "measured: code and libraries",
     }
     rows: list[SettingRow] = [
         (
@@ -97,11 +102,10 @@ def device_budget(free: FreeMemory, needs: Needs, utilization: float) -> KVBudge
             if usable < hard
             else f"all but {_mib(reserve(free.total))}, which stay free for the display and the driver",
         ),
-        *((f"memory: {name}", _mib(-size), why) for name, (size, why) in terms.items()),
+        *((f"memory: {name}", _mib(-size), terms[name]) for name, size in dataclasses.asdict(needs).items()),
         ("memory: kv", _mib(usable - needs.total), "what is left for KV blocks"),
     ]
-    parts = ", ".join(f"{name} {size // MIB:,}" for name, (size, _) in terms.items())
-    reason = f"{usable // MIB:,} MiB of {free.free // MIB:,} free, less {parts}"
+    reason = f"{usable // MIB:,} MiB of {free.free // MIB:,} free, less {needs}"
     return KVBudget(usable - needs.total, reason, _FIX, hard - needs.total, tuple(rows))
 
 
@@ -110,6 +114,7 @@ class GpuMemory:
 
     def __init__(self, device: torch.device, utilization: float) -> None:
         self._device, self._utilization = device, utilization
+        self._needs = Needs(0, 0, 0, 0, 0)
         torch.cuda.empty_cache()
         self.at_start = FreeMemory.of(device)
         self._reserved_at_start = torch.cuda.memory_reserved(device)
@@ -138,46 +143,49 @@ class GpuMemory:
         taken = self.at_start.driver - torch.cuda.mem_get_info(self._device)[0]
         return max(0, taken - (torch.cuda.memory_reserved(self._device) - self._reserved_at_start))
 
-    def peak_of(self, step: Callable[[], None], *, fix: str) -> int:
-        """Bytes that torch takes at the peak of `step` above what it holds; raises `OutOfMemory` with `fix`."""
+    def peak_of(self, step: Callable[[], None]) -> int:
+        """Bytes that torch takes at the peak of `step` above what it holds; raises `OutOfMemory`."""
         before = self.held()
         torch.cuda.reset_peak_memory_stats(self._device)
-        with self.out_of_memory_means("the largest step does not fit", fix):
+        with self.out_of_memory_means("the largest step does not fit"):
             step()
             torch.cuda.synchronize(self._device)
         return torch.cuda.max_memory_reserved(self._device) - self._reserved_at_start - before
 
     @contextmanager
-    def out_of_memory_means(self, what: str, fix: str) -> Iterator[None]:
-        """Turn torch's error into an `OutOfMemory` that says what happened, the numbers and the fix."""
+    def out_of_memory_means(self, what: str) -> Iterator[None]:
+        """Turn torch's error into an `OutOfMemory` that says `what` happened, the numbers and the fix."""
         try:
             yield
         except torch.cuda.OutOfMemoryError as error:
             held = torch.cuda.memory_reserved(self._device) - self._reserved_at_start
             raise OutOfMemory(
                 f"{what}: {self.at_start.free / MIB:,.0f} MiB were free on the GPU, {held / MIB:,.0f} MiB are in use; "
-                f"{fix}"
+                f"{_FIX}"
             ) from error
 
     def release(self) -> None:
-        """Let torch take what it likes again, and give back what it holds for nobody."""
+        """When the engine is gone: give back what torch holds for nobody, and let it take what it likes again."""
+        gc.collect()  # graphs know their runner, and it knows them
         torch.cuda.empty_cache()
         torch.cuda.set_per_process_memory_fraction(1.0, self._device)
 
     def budget(self, needs: Needs) -> KVBudget:
-        """What is left for KV blocks."""
+        """What is left for KV blocks of an engine with these needs."""
+        self._needs = needs
         return device_budget(self.at_start, needs, self._utilization)
 
-    def check(self, plan: MemoryPlan, needs: Needs) -> tuple[SettingRow, str | None]:
+    def check(self, plan: MemoryPlan) -> tuple[SettingRow, str | None]:
         """I19, when everything is allocated: a row with what is used, and a warning if that exceeds the plan."""
-        planned = needs.total + plan.kv_bytes
-        used = self.held() + self.outside_of_torch() + needs.activations
+        planned = self._needs.total + plan.kv_bytes
+        used = self.held() + self.outside_of_torch() + self._needs.activations
         row = ("memory: used", _mib(used), f"measured, with room for activations; {_mib(planned)} were planned")
         if used <= planned + _SLACK_BYTES:
             return row, None
         return row, (
             f"I19: the engine takes {used / MIB:,.0f} MiB of GPU memory, and {planned / MIB:,.0f} MiB were planned "
-            f"({needs}, KV cache {plan.kv_bytes}); if it runs out, lower gpu_memory_utilization or set enforce_eager"
+            f"({self._needs}, KV cache {plan.kv_bytes // MIB:,}); if it runs out, lower gpu_memory_utilization or "
+            "set enforce_eager"
         )
 
 

@@ -13,7 +13,7 @@ from wllm_runtime import WeightsError
 from wllm_runtime.checkpoint import open_checkpoint
 from wllm_runtime.models.decoder import Decoder
 from wllm_runtime.models.decoder_config import DecoderConfig
-from wllm_runtime.models.loading import build_model
+from wllm_runtime.models.loading import build_model, weight_bytes
 from wllm_runtime.models.weights import weight_targets
 from wllm_runtime.testing import save_tiny_llama
 
@@ -42,6 +42,14 @@ def test_every_parameter_holds_its_tensor(dtype: torch.dtype, tmp_path: Path) ->
     for name, target in targets.items():
         assert torch.equal(target, stored[name].to(dtype))
     assert sum(target.numel() for target in targets.values()) == sum(value.numel() for value in model.parameters())
+
+
+@pytest.mark.usefixtures("unpacked")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_bytes_are_known_before_anything_is_loaded(dtype: torch.dtype, tmp_path: Path) -> None:
+    save_tiny_llama(tmp_path, attention_bias=True)
+    model = build(tmp_path, dtype=dtype)
+    assert weight_bytes(model.config, dtype) == sum(parameter.nbytes for parameter in model.parameters()) > 0
 
 
 def test_reader_is_closed_when_the_weights_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,11 @@ def build_model(
     return model.eval()
 
 
+def weight_bytes(config: DecoderConfig, dtype: torch.dtype) -> int:
+    """Bytes that the parameters of such a model take in `dtype`; allocates nothing."""
+    return sum(parameter.nbytes for parameter in _uninitialised(config, torch.device("meta"), dtype).parameters())
+
+
 def _uninitialised(config: DecoderConfig, device: torch.device, dtype: torch.dtype) -> Decoder:
     default_dtype = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
