@@ -151,6 +151,14 @@ def _add_ablate(kinds: Commands[argparse.ArgumentParser]) -> None:
     group = parser.add_argument_group("measurement")
     group.add_argument("--num-requests", type=int, default=128, metavar="N", help="of the chat-like mix (default: 128)")
     group.add_argument("--longest", type=int, default=1024, metavar="TOKENS", help="cut of its lengths (default: 1024)")
+    group.add_argument("--first-token-len", type=int, default=2048, metavar="TOKENS", help="(default: 2048)")
+    group.add_argument(
+        "--long-prompt",
+        type=int,
+        default=8192,
+        metavar="TOKENS",
+        help="that comes while streams decode (default: 8192)",
+    )
     _add_output(parser)
     parser.set_defaults(run=_ablate)
 

@@ -171,6 +171,6 @@ class Mix:
         return self.num_output_tokens / engine.generate([prompts.one(shape.prompt) for shape in self.shapes], outputs)
 
 
-def prompts_for(measurement: Measurement, vocab_size: int, seed: int, round_number: int, sample: int) -> PromptMaker:
-    """The prompts of one sample: the same for every engine, and no two samples share any. -1 is the warm-up's."""
-    return PromptMaker(vocab_size, f"{seed}/{measurement.what}/{round_number}/{sample}")
+def prompts_for(what: str, vocab_size: int, seed: int, round_number: int, sample: int) -> PromptMaker:
+    """The prompts of one sample (-1: the warm-up): the same for every engine, and no two samples share any."""
+    return PromptMaker(vocab_size, f"{seed}/{what}/{round_number}/{sample}")

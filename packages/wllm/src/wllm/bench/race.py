@@ -106,7 +106,7 @@ class Race:
                 one,
                 first,
                 "first answer after start",
-                lambda: [first.sample(worker, prompts_for(first, self.vocab_size, self.seed, 0, -1))],
+                lambda: [first.sample(worker, prompts_for(first.what, self.vocab_size, self.seed, 0, -1))],
             )
         return one
 
@@ -120,10 +120,12 @@ class Race:
 
         def samples() -> list[float]:
             if measurement.what not in one.warm:
-                measurement.warm_up(one.worker, prompts_for(measurement, self.vocab_size, self.seed, number, -1))
+                measurement.warm_up(one.worker, prompts_for(measurement.what, self.vocab_size, self.seed, number, -1))
                 one.warm.add(measurement.what)
             return [
-                measurement.sample(one.worker, prompts_for(measurement, self.vocab_size, self.seed, number, sample))
+                measurement.sample(
+                    one.worker, prompts_for(measurement.what, self.vocab_size, self.seed, number, sample)
+                )
                 for sample in range(measurement.samples_in_a_round(self.repeats))
             ]
 

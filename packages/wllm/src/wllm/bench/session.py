@@ -41,10 +41,10 @@ class Session:
         """Warm up and take `--repeats` samples of each."""
         info = engine.llm.model_info
         for measurement in measurements:
-            measurement.warm_up(engine, prompts_for(measurement, info.vocab_size, self._args.seed, 0, -1))
+            measurement.warm_up(engine, prompts_for(measurement.what, info.vocab_size, self._args.seed, 0, -1))
             before = engine.llm.stats().preemptions_total
             samples = [
-                measurement.sample(engine, prompts_for(measurement, info.vocab_size, self._args.seed, 0, number))
+                measurement.sample(engine, prompts_for(measurement.what, info.vocab_size, self._args.seed, 0, number))
                 for number in range(self._args.repeats)
             ]
             preemptions = engine.llm.stats().preemptions_total - before

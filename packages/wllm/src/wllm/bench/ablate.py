@@ -1,0 +1,134 @@
+"""`wllm bench ablate`: what each of the engine's techniques is worth. One is off at a time; each engine starts anew."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from wllm.bench.driver import Driver
+from wllm.bench.errors import BenchError
+from wllm.bench.lengths import PromptMaker, chat_like, describe
+from wllm.bench.machine import Machine
+from wllm.bench.measure import DecodeStep, Mix, prompts_for
+from wllm.bench.results import Better, Report, Row, options_of, ratio, table
+from wllm.bench.subject import Subject, subject_of
+from wllm.bench.techniques import Pause, SecondFirstToken, techniques
+from wllm.console import complain, say
+
+ALL_ON = "all on"
+_STREAMS = 8
+
+
+class _Measurement(Protocol):
+    @property
+    def what(self) -> str: ...
+    @property
+    def unit(self) -> str: ...
+    @property
+    def better(self) -> Better: ...
+    def warm_up(self, driver: Driver, prompts: PromptMaker) -> None: ...
+    def sample(self, driver: Driver, prompts: PromptMaker) -> float: ...
+
+
+def ablate(args: argparse.Namespace) -> int:
+    """Run the command; the exit code."""
+    shapes = tuple(chat_like(args.num_requests, args.seed, args.longest))
+    with subject_of(args, num_seqs=max(*args.batches, 64)) as subject:
+        report = Report("ablate", options_of(args), Machine.here())
+        say(str(report.machine))
+        with _driver(subject) as driver:
+            info = driver.engine.model_info
+            long_prompt = min(args.long_prompt, info.max_model_len - 1)
+            measurements: list[_Measurement] = [
+                *(DecodeStep(batch, args.prompt_len, args.output_len) for batch in args.batches),
+                Mix(shapes, args.seed),
+                SecondFirstToken(min(args.first_token_len, long_prompt)),
+                Pause(_STREAMS, long_prompt),
+            ]
+            _measure(args, report, subject, driver, ALL_ON, measurements)
+        # The same KV cache for all, however much memory each leaves.
+        subject.settings["num_kv_blocks"] = info.num_kv_blocks
+        subject.settings["max_model_len"] = info.max_model_len
+        offs = techniques(
+            device=info.device,
+            num_blocks=info.num_kv_blocks,
+            block_size=info.block_size,
+            max_model_len=info.max_model_len,
+            long_prompt=long_prompt,
+        )
+        for off in offs:
+            with _driver(subject, **off.settings) as driver:
+                shown = [one for one in measurements if isinstance(one, Mix) or not off.only_mix]
+                _measure(args, report, subject, driver, f"no {off.name}", shown)
+    lines = [f"no {off.name}: {off.how}." for off in offs]
+    say("\n".join(["", _table(report), "", "In brackets: the speed in units of that with everything on.", *lines]))
+    say(describe(shapes))
+    return 0
+
+
+@contextmanager
+def _driver(subject: Subject, **changes: object) -> Iterator[Driver]:
+    driver = Driver(subject.model, {**subject.settings, **changes})
+    try:
+        yield driver
+    finally:
+        driver.close()
+
+
+def _measure(
+    args: argparse.Namespace,
+    report: Report,
+    subject: Subject,
+    driver: Driver,
+    name: str,
+    measurements: Sequence[_Measurement],
+) -> None:
+    info = driver.engine.model_info
+    for measurement in measurements:
+        measurement.warm_up(driver, prompts_for(measurement.what, info.vocab_size, args.seed, 0, -1))
+        samples = [
+            measurement.sample(driver, prompts_for(measurement.what, info.vocab_size, args.seed, 0, number))
+            for number in range(args.repeats)
+        ]
+        row = Row(
+            name,
+            measurement.what,
+            measurement.unit,
+            tuple(samples),
+            measurement.better,
+            model=f"{subject.name} {info.dtype}",
+        )
+        report.add(row)
+        complain(f"{row.engine}: {row.what}: {'  '.join(filter(None, row.cells()))}")
+        if args.json is not None:
+            report.save(args.json)
+    if info.device.startswith("cuda"):
+        _check_graphs(driver, name, wanted="CUDA graphs" not in name)
+
+
+def _check_graphs(driver: Driver, name: str, *, wanted: bool) -> None:
+    replays = driver.engine.stats().graph_replays_total
+    if (replays > 0) != wanted:
+        raise BenchError(
+            f"the engine {name!r} replayed {replays} graphs, which is not what the row says; "
+            "see the engine's warnings: a graph that cannot be captured runs eagerly"
+        )
+
+
+def _table(report: Report) -> str:
+    whats = list(dict.fromkeys(row.what for row in report.rows))
+    rows = {(row.engine, row.what): row for row in report.rows}
+    lines = []
+    for engine in report.engines:
+        cells = []
+        for what in whats:
+            row, on = rows.get((engine, what)), rows[ALL_ON, what]
+            if row is None:
+                cells.append("")
+                continue
+            beside = "" if engine == ALL_ON else f" ({ratio(row, on):.2f}x)"
+            cells.append(row.cells()[0] + beside)
+        lines.append([engine, *cells])
+    return table(["", *whats], lines)
