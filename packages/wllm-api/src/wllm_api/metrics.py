@@ -125,6 +125,9 @@ class EngineCollector(Collector):
             ("engine_steps", "Steps of the engine.", stats.steps_total),
             ("prefill_chunks", "Prefill chunks computed.", stats.prefill_chunks_total),
             ("aborts_in_flight", "Requests that ended while a step of theirs ran.", stats.aborts_in_flight_total),
+            ("graph_replays", "Steps that replayed a CUDA graph.", stats.graph_replays_total),
+            ("eager_steps", "Steps that ran kernel by kernel.", stats.eager_steps_total),
+            ("graph_failures", "CUDA graphs that could not be captured.", stats.graph_failures_total),
             ("engine_restarts", "Restarts of the engine process.", self._engine.num_restarts),
         ):
             counter = CounterMetricFamily(self._prefix + name, text, labels=["model_name"])

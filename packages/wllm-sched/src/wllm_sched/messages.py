@@ -71,6 +71,8 @@ class EngineStats:
 
     Running and waiting count samples. Prefix cache queries and hits count tokens; siblings that share a prompt within
     their request count neither. A prefill chunk is a row that computes prompt tokens or recomputes after a preemption.
+    Steps are CUDA graph replays or run eagerly, kernel by kernel; a graph failure is a graph that was not captured.
+    Host saves and loads count blocks that were copied to the host's memory and back.
     """
 
     num_running: int = 0
@@ -86,6 +88,13 @@ class EngineStats:
     aborts_in_flight_total: int = 0
     prefill_chunks_total: int = 0
     max_in_flight_seen: int = 0
+    graph_replays_total: int = 0
+    eager_steps_total: int = 0
+    graph_failures_total: int = 0
+    num_host_blocks: int = 0
+    num_used_host_blocks: int = 0
+    host_saves_total: int = 0
+    host_loads_total: int = 0
 
 
 @dataclass(frozen=True, slots=True)

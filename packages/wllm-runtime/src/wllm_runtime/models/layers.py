@@ -5,7 +5,16 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from wllm_kernels import PackedLinear, act_mul, linear, pack_linear, paged_attention, rms_norm, rope_kv_write
+from wllm_kernels import (
+    Activation,
+    PackedLinear,
+    linear,
+    linear_act,
+    pack_linear,
+    paged_attention,
+    rms_norm,
+    rope_kv_write,
+)
 from wllm_runtime.models.batch import StepBatch
 from wllm_runtime.models.decoder_config import DecoderConfig
 
@@ -24,9 +33,14 @@ class Linear(nn.Module):
         self._packed = pack_linear(self.weight, self.bias)
         del self.weight
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, out_dtype: torch.dtype | None = None) -> torch.Tensor:
         assert self._packed is not None, "a layer is packed before it runs"
-        return linear(x, self._packed)
+        return linear(x, self._packed, out_dtype=out_dtype)
+
+    def activated(self, x: torch.Tensor, activation: Activation) -> torch.Tensor:
+        """act(first half of y) * second half of y."""
+        assert self._packed is not None, "a layer is packed before it runs"
+        return linear_act(x, self._packed, activation)
 
 
 class RMSNorm(nn.Module):
@@ -102,7 +116,7 @@ class MLP(nn.Module):
         self.down = Linear(config.intermediate_size, config.hidden_size, config.mlp_bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(act_mul(self.gate_up(x), self.activation))
+        return self.down(self.gate_up.activated(x, self.activation))
 
 
 def _parameter(*shape: int) -> nn.Parameter:
