@@ -7,6 +7,7 @@ twice for the runner: on a GPU a small one first finds out what the largest step
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -14,6 +15,8 @@ from wllm_cache import BlockPool
 from wllm_runtime.buffers import SlotTables
 from wllm_runtime.checkpoint import Checkpoint
 from wllm_runtime.config import EngineConfig
+from wllm_runtime.gpu_memory import GpuMemory, Needs
+from wllm_runtime.graphs import decode_bucket_sizes, mixed_bucket_sizes
 from wllm_runtime.kv_cache import KVCache
 from wllm_runtime.memory import MemoryPlan
 from wllm_runtime.models.decoder import Decoder
@@ -21,6 +24,14 @@ from wllm_runtime.runner import ModelRunner
 from wllm_runtime.sampler import Sampler
 from wllm_runtime.settings import Settings
 from wllm_sched import ModelInfo, Scheduler, SchedulerConfig
+
+# Prompt log-probabilities are computed for so many positions at a time, however few requests run.
+_SCORED_POSITIONS = 64
+# For each token of the vocabulary, of each request with a penalty: a count and a flag, and once more while tables grow.
+_PENALTY_BYTES = 2 * (4 + 1)
+# A guess on the high side of what the driver keeps of the ten or so kernels of a layer. The graphs' own memory is about
+# that of one step's activations, since they share it.
+_GRAPH_BYTES_PER_LAYER = 160 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,22 +70,47 @@ class Assembly:
             BlockPool(memory.num_kv_blocks, memory.block_size),
         )
 
-    def runner(self, num_blocks: int, max_model_len: int, num_slots: int) -> ModelRunner:
+    def runner(self, num_blocks: int, max_model_len: int, num_slots: int, *, graphs: bool) -> ModelRunner:
         """A runner over a new KV cache of `num_blocks`, with tables for `num_slots` requests of `max_model_len`."""
         block_size = self.config.block_size
         kv = KVCache.allocate(self.model.config, num_blocks, block_size, self.kv_dtype, self.device)
         tables = SlotTables(num_slots, max_model_len, block_size, self.device)
-        sampler = Sampler(tables, self.model.config.vocab_size, self.checkpoint.eos_token_ids)
         return ModelRunner(
             self.model,
             kv,
             tables,
-            sampler,
+            Sampler(tables, self.model.config.vocab_size, self.checkpoint.eos_token_ids),
             depth=self.config.pipeline_depth,
             max_num_batched_tokens=self.max_num_batched_tokens,
-            graphs=not self.config.enforce_eager,
+            graphs=graphs,
             spin=self.spin,
         )
+
+    def needs(self, gpu: GpuMemory, longest: int) -> Needs:
+        """Find out what the engine takes beside its KV cache, by running the largest step over a cache of two blocks.
+
+        `longest` is the most tokens of a request. Raises `OutOfMemory` where that step does not fit.
+        """
+        weights = gpu.held()
+        rows = max(self.max_num_seqs, _SCORED_POSITIONS)
+        with gpu.out_of_memory_means("the state of the slots does not fit"):
+            runner = self.runner(2, longest, rows, graphs=False)
+        tables = gpu.held() - weights
+        activations = gpu.peak_of(partial(runner.rehearse, self.max_num_batched_tokens, rows))
+        runner.close()
+        return Needs(
+            weights=weights,
+            activations=activations,
+            tables=tables + self.max_num_seqs * self.model.config.vocab_size * _PENALTY_BYTES,
+            graphs=0 if self.config.enforce_eager else activations + self._num_graphs() * self._graph_bytes(),
+            cuda=gpu.outside_of_torch(),
+        )
+
+    def _num_graphs(self) -> int:
+        return len(decode_bucket_sizes(self.max_num_seqs)) + len(mixed_bucket_sizes(self.max_num_batched_tokens))
+
+    def _graph_bytes(self) -> int:
+        return self.model.config.num_layers * _GRAPH_BYTES_PER_LAYER
 
     def model_info(self, memory: MemoryPlan, settings: Settings) -> ModelInfo:
         """The engine's first message."""

@@ -3,40 +3,68 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
+from contextlib import nullcontext
+
+from tqdm import tqdm
 
 from wllm_runtime.assembly import Assembly
 from wllm_runtime.checkpoint import Checkpoint, open_checkpoint
 from wllm_runtime.config import EngineConfig
-from wllm_runtime.gpu_memory import GpuMemory, Needs
-from wllm_runtime.memory import host_budget, plan_memory
+from wllm_runtime.gpu_memory import GpuMemory
+from wllm_runtime.memory import MemoryPlan, host_budget, longest_wanted, plan_memory
 from wllm_runtime.models.decoder_config import DecoderConfig
-from wllm_runtime.models.loading import build_model
+from wllm_runtime.models.loading import build_model, weight_bytes
 from wllm_runtime.runner import ModelRunner
 from wllm_runtime.settings import Settings, resolve_device, resolve_dtype, resolve_kv_dtype, resolve_sizes, resolve_wait
-from wllm_sched import EngineLoop, ModelInfo, Scheduler
+from wllm_sched import EngineLoop, EngineStats, ModelInfo, Scheduler
+
+_LOG = logging.getLogger(__name__)
 
 
 class ModelEngine(EngineLoop):
-    """An engine loop over a real model; one thread calls everything."""
+    """An engine loop over a real model; one thread calls everything. `gpu` gets its memory back at the end."""
 
-    def __init__(self, scheduler: Scheduler, runner: ModelRunner, model_info: ModelInfo, depth: int) -> None:
+    def __init__(
+        self, scheduler: Scheduler, runner: ModelRunner, model_info: ModelInfo, depth: int, gpu: GpuMemory | None
+    ) -> None:
         super().__init__(scheduler, runner, depth=depth)
         self._model_runner = runner
+        self._runner_stats = runner.stats()
         self._model_info = model_info
+        self._gpu = gpu
 
     @property
     def model_info(self) -> ModelInfo:
         """Facts about the model."""
         return self._model_info
 
+    def stats(self) -> EngineStats:
+        """Counters now."""
+        if not self._closed:
+            self._runner_stats = self._model_runner.stats()
+        return dataclasses.replace(
+            super().stats(),
+            graph_replays_total=self._runner_stats.graph_replays,
+            eager_steps_total=self._runner_stats.eager_steps,
+            graph_failures_total=self._runner_stats.graph_failures,
+        )
+
     def close(self) -> None:
-        """Finish what is in flight and release the model."""
+        """Finish what is in flight and release the model with its memory."""
+        if self._closed:
+            return
         super().close()
+        self._runner_stats = self._model_runner.stats()
         self._model_runner.close()
+        # The last references to model, KV cache and graphs; an engine that is closed launches nothing.
+        del self._model_runner, self.runner
+        if self._gpu is not None:
+            self._gpu.release()
 
 
 def create_engine(config: EngineConfig) -> ModelEngine:
-    """Open the checkpoint, load the model, divide the memory and lay out the KV cache.
+    """Open the checkpoint, load the model, divide the memory, and make ready: no request waits for a graph.
 
     Raises `CheckpointError`, `UnsupportedModel`, `WeightsError`, `ConfigError` or `OutOfMemory`.
     """
@@ -50,6 +78,7 @@ def create_engine(config: EngineConfig) -> ModelEngine:
         )
         settings.add("model", checkpoint.path.name, checkpoint.format)
         decoder_config = _decoder_config(checkpoint)
+    longest = longest_wanted(config, decoder_config.rope.longest_context)
     with settings.phase("device"):
         device = resolve_device(config, settings)
         dtype = resolve_dtype(config, checkpoint.config.dtype, device, settings)
@@ -57,6 +86,8 @@ def create_engine(config: EngineConfig) -> ModelEngine:
         gpu = GpuMemory(device, config.gpu_memory_utilization) if device.type == "cuda" else None
     num_seqs, num_tokens = resolve_sizes(config, gpu.at_start.free if gpu else None, settings)
     with settings.phase("weights"):
+        if gpu is not None:
+            gpu.expect(weight_bytes(decoder_config, dtype))
         model = build_model(decoder_config, checkpoint, device, dtype, config.seed)
     assembly = Assembly(
         config=config,
@@ -69,22 +100,56 @@ def create_engine(config: EngineConfig) -> ModelEngine:
         max_num_batched_tokens=num_tokens,
         spin=resolve_wait(config, device, settings),
     )
-    memory = plan_memory(
-        config,
-        gpu.budget(Needs(gpu.held(), 0, 0, 0, gpu.outside_of_torch())) if gpu else host_budget(),
-        bytes_per_token=assembly.bytes_per_token,
-        context_len=decoder_config.rope.longest_context,
-        max_num_seqs=num_seqs,
-    )
+    with settings.phase("memory plan"):
+        memory = plan_memory(
+            config,
+            gpu.budget(assembly.needs(gpu, longest)) if gpu else host_budget(),
+            bytes_per_token=assembly.bytes_per_token,
+            context_len=decoder_config.rope.longest_context,
+            max_num_seqs=num_seqs,
+        )
     settings.rows += memory.rows
     caching = "on" if config.enable_prefix_caching else "off"
     settings.add("prefix_caching", caching, "a later request that begins alike skips its prefill")
     settings.add("pipeline_depth", config.pipeline_depth, "steps in flight")
     settings.add_sampling({**checkpoint.default_sampling, **(config.override_generation_config or {})})
-    with settings.phase("kv cache"):
-        runner = assembly.runner(memory.num_kv_blocks, memory.max_model_len, num_seqs)
+    with settings.phase("kv cache"), gpu.out_of_memory_means("the KV cache does not fit") if gpu else nullcontext():
+        runner = assembly.runner(memory.num_kv_blocks, memory.max_model_len, num_seqs, graphs=not config.enforce_eager)
+    if gpu is not None:
+        with settings.phase("graphs"):
+            _make_ready(runner, config, settings)
+        _hold_to_plan(gpu, memory, settings)
     settings.add_start()
-    return ModelEngine(assembly.scheduler(memory), runner, assembly.model_info(memory, settings), config.pipeline_depth)
+    info = assembly.model_info(memory, settings)
+    return ModelEngine(assembly.scheduler(memory), runner, info, config.pipeline_depth, gpu)
+
+
+def _make_ready(runner: ModelRunner, config: EngineConfig, settings: Settings) -> None:
+    # What a step of decoding rows runs is loaded here: the memory plan's rehearsal was a step of prefill.
+    runner.rehearse(1, 1)
+    if config.enforce_eager:
+        settings.add("cuda_graphs", "off", "enforce_eager as given; every step runs kernel by kernel")
+        return
+    with tqdm(desc="capturing CUDA graphs", unit="graph", disable=None) as bar:
+
+        def show(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        report = runner.capture(show)
+    settings.add(
+        "cuda_graphs",
+        report.num_graphs,
+        f"decode steps of up to {max(report.decode_rows, default=0)} rows, prefill of up to "
+        f"{max(report.mixed_tokens, default=0):,} tokens; captured in {report.seconds:.1f} s",
+    )
+
+
+def _hold_to_plan(gpu: GpuMemory, memory: MemoryPlan, settings: Settings) -> None:
+    row, warning = gpu.check(memory)
+    settings.rows.append(row)
+    if warning is not None:
+        _LOG.warning("%s", warning)
 
 
 def _decoder_config(checkpoint: Checkpoint) -> DecoderConfig:
