@@ -9,27 +9,31 @@
 
 // ---- copies ---------------------------------------------------------------------------------------------------------
 
-// Where this warp's slices of units `first` to `end` - 1 lie in the cache, a slice in each lane.
+// Where this warp's slices of units `first` to `end` - 1 lie in the cache, a slice in each lane. Multiplied out here,
+// once for 32 units: in front of each copy it would be a tenth of all instructions.
 struct SlicePlaces {
-  int block, cell;
+  i64 keys;    // bytes
+  u32 scales;  // elements; 32 bits number those of every cache that fits into a GPU
   int first, end;
 };
 
 template <class Shape>
 DEVICE int first_cell_of_slice(const Part& part, int unit) {
-  return part.cells.first + unit * Shape::UNIT_CELLS + threadIdx.x / WARP * SLICE_CELLS;
+  return part.segment.cells.first + unit * Shape::UNIT_CELLS + threadIdx.x / WARP * SLICE_CELLS;
 }
 
 template <class Shape>
 DEVICE SlicePlaces look_up_places(const DecodeParameters& p, const Part& part, int first_unit) {
   const int unit = first_unit + threadIdx.x % WARP, cell = first_cell_of_slice<Shape>(part, unit);
-  SlicePlaces places = {0, 0, first_unit, first_unit + WARP};
-  if (unit < part.end_unit && cell < part.cells.end) {
-    const int block = (u32)cell / (u32)p.block_size;
-    places.block = p.block_table[part.row_index * p.table_row + block];
-    places.cell = cell - block * p.block_size;
+  int block = 0, cell_of_block = 0;
+  if (unit < part.end_unit && cell < part.segment.cells.end) {
+    const int block_of_row = (u64)(u32)cell * p.block_reciprocal >> 32;
+    block = p.block_table[part.row_index * p.table_row + block_of_row];
+    cell_of_block = cell - block_of_row * p.block_size;
   }
-  return places;
+  return {block * p.block_bytes + part.segment.kv_head * p.head_bytes + cell_of_block * p.cell_bytes,
+          ((u32)block * 2 * p.num_kv_heads + part.segment.kv_head) * p.block_size + cell_of_block, first_unit,
+          first_unit + WARP};
 }
 
 // Copies the warp's slice of `unit`, if there is such a unit, and closes a group of copies in any case. A unit that the
@@ -38,17 +42,14 @@ template <class Shape>
 DEVICE void copy_unit(const DecodeParameters& p, const Part& part, SlicePlaces& places, int unit, u32 stage) {
   if (unit < part.first_unit + divide_up(part.end_unit - part.first_unit, Shape::SLICES) * Shape::SLICES) {
     if (unit >= places.end) places = look_up_places<Shape>(p, part, unit);
-    const i64 block = __shfl_sync(WHOLE_WARP, places.block, unit - places.first);
-    const int cell = __shfl_sync(WHOLE_WARP, places.cell, unit - places.first);
     SliceSource source;
-    source.keys = (const u8*)p.kv + block * p.block_bytes + part.kv_head * p.head_bytes + cell * p.cell_bytes;
+    source.keys = (const u8*)p.kv + __shfl_sync(WHOLE_WARP, places.keys, unit - places.first);
     source.values = source.keys + p.plane_bytes;
     source.cell_bytes = p.cell_bytes;
-    source.cells = unit < part.end_unit ? part.cells.end - first_cell_of_slice<Shape>(part, unit) : 0;
+    source.cells = unit < part.end_unit ? part.segment.cells.end - first_cell_of_slice<Shape>(part, unit) : 0;
     if constexpr (Shape::SCALED) {
-      const i64 plane = (i64)p.num_kv_heads * p.block_size;
-      source.key_scales = p.kv_scale + 2 * block * plane + part.kv_head * p.block_size + cell;
-      source.value_scales = source.key_scales + plane;
+      source.key_scales = p.kv_scale + __shfl_sync(WHOLE_WARP, places.scales, unit - places.first);
+      source.value_scales = source.key_scales + p.num_kv_heads * p.block_size;
     }
     copy_slice<Shape>(stage, source);
   }
@@ -144,31 +145,32 @@ DEVICE void decode(const DecodeParameters& p) {
   SHARED_MEMORY(shared);
   let_next_kernel_start();
   wait_for_previous_kernel();
-  const WorkStart start = plan_at(p.plan, gridDim.x, p.rows).starts[blockIdx.x];
+  const WorkStart start = load_start(plan_at(p.plan, gridDim.x, p.rows).starts + blockIdx.x);
   const int tokens_of_rows = p.cu_q[p.rows], capacity = p.max_blocks * p.block_size;
   int unit = blockIdx.x * start.chunk;
   int row_index = start.row_index, member = start.member, segment_start = start.segment_start;
   Row row = start.row;
+  Segment segment = start.segment;
   while (unit < start.end) {
-    const int tiles = count_tiles(row, p.group), tile = member % tiles;
-    const Cells cells = visible_cells(row, tile, p.group, p.causal, p.window);
-    const int units = count_units(cells, Shape::UNIT_CELLS);
+    const int units = count_units(segment.cells, Shape::UNIT_CELLS);
     const int first = unit - segment_start, last = smaller(start.end - segment_start, units);
     if (first < last) {  // else only the gap behind the segment is in this chunk
-      const Part part = {row_index, row, member / tiles, tile, cells, units, first, last};
+      const Part part = {row_index, row, segment, first, last};
       attend_part<Shape>(p, part, shared);
-      finish_part<Shape>(p, part, start.chunk, segment_start, shared);
+      finish_part<Shape>(p, part, shared);
       __syncthreads();  // the results of the warps are read
     }
     // Only a chained cut leads to another segment.
     segment_start += CHAIN_GAP + units_of_segments(row, p.group, p.causal, p.window, Shape::UNIT_CELLS);
     unit = segment_start;
-    if (++member == tiles * p.num_kv_heads && unit < start.end) {  // the next row that decode serves
+    if (unit >= start.end) break;
+    if (++member == count_tiles(row, p.group) * p.num_kv_heads) {  // the next row that decode serves
       do {
         row = read_row(p.seq_lens, p.cu_q, ++row_index, capacity);
       } while (!is_short_row(row.queries, p.group, row.length));
       member = 0;
     }
+    segment = find_segment(row, member, segment_start, start.chunk, p.group, p.causal, p.window, Shape::UNIT_CELLS);
   }
   clear_tokens<Shape>(p, tokens_of_rows);
 }

@@ -33,11 +33,11 @@ struct Lines {
 
 template <class Shape>
 DEVICE Lines begin_lines(const DecodeParameters& p, const Part& part) {
-  const int end_of_part = part.cells.first + part.end_unit * Shape::UNIT_CELLS;
+  const int end_of_part = part.segment.cells.first + part.end_unit * Shape::UNIT_CELLS;
   Lines lines;
   UNROLL
   for (int i = 0; i < 2; i++) {
-    const int position = query_position(part.row, part.tile * TILE_LINES + threadIdx.x % WARP / 4 + 8 * i, p.group);
+    const int position = query_position(part.row, part.segment.tile * TILE_LINES + threadIdx.x % WARP / 4 + 8 * i, p.group);
     lines.first[i] = p.window ? position - p.window + 1 : 0;
     lines.end[i] = smaller(p.causal ? position + 1 : part.row.length, end_of_part);
     lines.scale[i] = p.cap_scale != 0.f ? p.cap_scale : p.score_scale;
@@ -45,7 +45,7 @@ DEVICE Lines begin_lines(const DecodeParameters& p, const Part& part) {
     lines.maximum[i] = LOWEST;
     lines.sum[i] = 0.f;
   }
-  const int first_line = part.tile * TILE_LINES, last_line = first_line + TILE_LINES - 1;
+  const int first_line = part.segment.tile * TILE_LINES, last_line = first_line + TILE_LINES - 1;
   lines.all_first = p.window ? query_position(part.row, last_line, p.group) - p.window + 1 : 0;
   const int all_end = p.causal ? query_position(part.row, first_line, p.group) + 1 : part.row.length;
   lines.all_end = smaller(all_end, end_of_part);
@@ -99,9 +99,10 @@ DEVICE void load_queries(QueryFragments<Shape>& queries, Lines& lines, const Dec
   using T = typename Shape::T;
   UNROLL
   for (int i = 0; i < 2; i++) {
-    const int line = part.tile * TILE_LINES + threadIdx.x % WARP / 4 + 8 * i;
+    const int line = part.segment.tile * TILE_LINES + threadIdx.x % WARP / 4 + 8 * i;
     const bool exists = line < part.row.queries * p.group;
-    const int token = part.row.first_token + line / p.group, head = part.kv_head * p.group + line % p.group;
+    const int query = query_of_line(part.row, line, p.group), token = part.row.first_token + query;
+    const int head = part.segment.kv_head * p.group + line - query * p.group;
     const T* source = (const T*)p.q + token * p.q_token + head * p.q_head;
     UNROLL
     for (int step = 0; step < Shape::K_STEPS; step++) {

@@ -12,6 +12,7 @@ struct DecodeParameters {
   i64 q_token, q_head, out_token, out_head, table_row;   // strides in elements
   i64 block_bytes, plane_bytes, head_bytes, cell_bytes;  // of kv; its planes are keys and values
   int rows, tokens, num_kv_heads, group, max_blocks, block_size, causal, window;
+  u32 block_reciprocal;  // of block_size, times 2^32, rounded up
   float score_scale;  // from a score (capped, if there is a cap) to an exponent of 2
   float cap_scale;    // from a score to the exponent of 2 in its tanh; 0: no cap
 };
@@ -20,10 +21,7 @@ struct DecodeParameters {
 struct Part {
   int row_index;
   Row row;
-  int kv_head;
-  int tile;
-  Cells cells;  // of the segment
-  int segment_units;
+  Segment segment;
   int first_unit, end_unit;
 };
 
@@ -68,9 +66,9 @@ DEVICE void store_partial(float* line, int dimension, int level, const Merged& m
 template <class Shape>
 DEVICE void store_output(const DecodeParameters& p, const Part& part, int line, int dimension, const Merged& merged) {
   using T = typename Shape::T;
-  const int line_of_row = part.tile * TILE_LINES + line;
-  const int token = part.row.first_token + line_of_row / p.group;
-  const int head = part.kv_head * p.group + line_of_row % p.group;
+  const int line_of_row = part.segment.tile * TILE_LINES + line;
+  const int query = query_of_line(part.row, line_of_row, p.group), token = part.row.first_token + query;
+  const int head = part.segment.kv_head * p.group + line_of_row - query * p.group;
   const float scale = merged.sum > 0.f ? 1.f / merged.sum : 0.f;  // a line that sees nothing gives zeros
   T* const target = (T*)p.out + token * p.out_token + head * p.out_head + dimension;
   *(uint2*)target = make_uint2(pack2<T>(merged.values[0] * scale, merged.values[1] * scale),
@@ -84,7 +82,7 @@ template <class Shape, int AT_ONCE, class At>
 DEVICE void merge(const DecodeParameters& p, const Part& part, int count, At at, int level, float* partial,
                   int target_level) {
   constexpr int QUARTERS = Shape::D / 4;
-  const int num_lines = smaller(TILE_LINES, part.row.queries * p.group - part.tile * TILE_LINES);
+  const int num_lines = smaller(TILE_LINES, part.row.queries * p.group - part.segment.tile * TILE_LINES);
   for (int i = threadIdx.x; i < num_lines * QUARTERS; i += Shape::THREADS) {
     const int line = i / QUARTERS, dimension = i % QUARTERS * 4, offset = line * Shape::PARTIAL_STRIDE;
     Merged merged = {{0.f, 0.f, 0.f, 0.f}, LOWEST, 0.f};
@@ -125,9 +123,8 @@ DEVICE bool arrives_last(int* counter, int expected) {
 // Writes the result of a part, out of the shared memory of the warps: to `out` if it is the whole segment, else into
 // the tree of partial results, as far as this block is the last to arrive at a node.
 template <class Shape>
-DEVICE void finish_part(const DecodeParameters& p, const Part& part, int chunk, int segment_start, const u8* shared) {
-  const int first_block = segment_start / chunk;
-  const int count = (segment_start + part.segment_units - 1) / chunk - first_block + 1;
+DEVICE void finish_part(const DecodeParameters& p, const Part& part, const u8* shared) {
+  const int first_block = part.segment.first_block, count = part.segment.parts;
   int index = blockIdx.x - first_block;
   // A block has places for two parts that are not all of their segment: one that began earlier, and its last.
   const auto place = [&](int i) { return 2 * (first_block + i) + (i == 0 ? 1 : 0); };
@@ -138,10 +135,11 @@ DEVICE void finish_part(const DecodeParameters& p, const Part& part, int chunk, 
 
   int* arrivals = plan_at(p.plan, gridDim.x, p.rows).arrivals;
   for (int level = 0, distance = 1;; level++, arrivals += 2 * gridDim.x) {
-    const int width = distance * MERGE_FAN, leader = index / width * width;
-    const int members = smaller(divide_up(count - leader, distance), MERGE_FAN);
-    if (!arrives_last(arrivals + place(leader), members)) return;
+    const int width = distance * MERGE_FAN;
     const bool root = count <= width;
+    const int leader = root ? 0 : index / width * width;
+    const int members = level == 0 && root ? count : smaller(divide_up(count - leader, distance), MERGE_FAN);
+    if (!arrives_last(arrivals + place(leader), members)) return;
     const auto member = [&](int i) { return (const float*)partial(leader + i * distance); };
     merge<Shape, MERGE_FAN / 2>(p, part, members, member, level, root ? nullptr : partial(leader), level + 1);
     if (root) return;

@@ -190,7 +190,8 @@ DEVICE WorkStart find_start(const PlanParameters& p, const Plan& plan, const Cut
   const int distance = distance_of_segments(cut, units), member = (unit - before) / distance;
   const int segment_start = before + member * distance;
   const int end = smaller(unit + cut.chunk, cut.aligned ? segment_start + units : total);
-  return {index, member, segment_start, row, cut.chunk, end};
+  return {index, member, segment_start, row, cut.chunk, end,
+          find_segment(row, member, segment_start, cut.chunk, p.group, p.causal, p.window, p.warps * SLICE_CELLS)};
 }
 
 KERNEL(attention_plan, PlanParameters, PLAN_THREADS, 1) {
@@ -206,6 +207,6 @@ KERNEL(attention_plan, PlanParameters, PLAN_THREADS, 1) {
   for (int block = threadIdx.x; block < params.blocks; block += PLAN_THREADS) {
     const int unit = block * cut.chunk;
     plan.starts[block] = unit < total ? find_start(params, plan, cut, samples, unit, total)
-                                      : WorkStart{0, 0, 0, {0, 0, 0}, cut.chunk, 0};
+                                      : WorkStart{0, 0, 0, {0, 0, 0}, cut.chunk, 0, {0, 0, {0, 0}, 0, 0}};
   }
 }

@@ -23,7 +23,19 @@ struct Row {
   int length;  // cached tokens, those of the queries included
 };
 
-// What a block does: one record, read by a single access.
+struct Cells {
+  int first;  // a multiple of SLICE_CELLS: earlier blocks may have been freed
+  int end;
+};
+
+struct Segment {
+  int kv_head, tile;
+  Cells cells;      // that any line of the tile sees
+  int first_block;  // whose chunk has a part of it
+  int parts;
+};
+
+// What a block does. All that takes a division is in it: in front of the first copy each is a wait.
 struct alignas(16) WorkStart {
   int row_index;
   int member;         // segment within the row: head * tiles + tile
@@ -31,7 +43,19 @@ struct alignas(16) WorkStart {
   Row row;
   int chunk;  // units of a block
   int end;    // of this block's units, which begin with chunk * blockIdx.x; 0: there is nothing to do
+  Segment segment;
 };
+
+// All of it at once: a compiler that sees that the rest is looked at only if `end` says so loads it later.
+DEVICE WorkStart load_start(const WorkStart* start) {
+  constexpr int PIECES = sizeof(WorkStart) / 16;
+  Vec16 pieces[PIECES];
+  UNROLL
+  for (int i = 0; i < PIECES; i++) pieces[i] = load16_streaming((const u8*)start + 16 * i);
+  const auto word = [&](int i) { return (int)pieces[i / 4].words[i % 4]; };
+  return {word(0), word(1), word(2), {word(3), word(4), word(5)}, word(6), word(7),
+          {word(8), word(9), {word(10), word(11)}, word(12), word(13)}};
+}
 
 // Units left free behind a chained segment: about as long as a block takes to begin another one.
 constexpr int CHAIN_GAP = 2;
@@ -66,15 +90,15 @@ DEVICE int count_tiles(const Row& row, int group) {
   return divide_up(row.queries * group, TILE_LINES);
 }
 
-// Position of the query that line `line` of the row belongs to; lines behind the last count as the last.
-DEVICE int query_position(const Row& row, int line, int group) {
-  return row.length - row.queries + smaller(line / group, row.queries - 1);
+// The query that line `line` of the row belongs to; lines behind the last count as the last. Mostly there is one, and no
+// division to wait for.
+DEVICE int query_of_line(const Row& row, int line, int group) {
+  return row.queries == 1 ? 0 : smaller(line / group, row.queries - 1);
 }
 
-struct Cells {
-  int first;  // a multiple of SLICE_CELLS: earlier blocks may have been freed
-  int end;
-};
+DEVICE int query_position(const Row& row, int line, int group) {
+  return row.length - row.queries + query_of_line(row, line, group);
+}
 
 // What any line of a tile sees.
 DEVICE Cells visible_cells(const Row& row, int tile, int group, int causal, int window) {
@@ -94,4 +118,13 @@ DEVICE int units_of_segments(const Row& row, int group, int causal, int window, 
   const int last_tile = count_tiles(row, group) - 1;
   const int first = visible_cells(row, 0, group, causal, window).first;
   return count_units({first, visible_cells(row, last_tile, group, causal, window).end}, unit_cells);
+}
+
+// `chunk`: units of a block; `segment_start`: in units, from the beginning of the line.
+DEVICE Segment find_segment(const Row& row, int member, int segment_start, int chunk, int group, int causal, int window,
+                            int unit_cells) {
+  const int tiles = count_tiles(row, group), kv_head = member / tiles, tile = member % tiles;
+  const Cells cells = visible_cells(row, tile, group, causal, window);
+  const int first_block = segment_start / chunk, last_unit = segment_start + count_units(cells, unit_cells) - 1;
+  return {kv_head, tile, cells, first_block, last_unit / chunk - first_block + 1};
 }

@@ -20,7 +20,7 @@ _WARP = 32
 _PLAN_THREADS = 1024
 _PLAN_SHARED_BYTES = 4 * (1024 + 6 * 32)  # samples and scratch of attention_plan.cu
 # Of attention_work.cuh: ints of a WorkStart, arrivals of a block, ints of a row, floats behind a line of results.
-_START_INTS, _ARRIVALS, _ROW_INTS, _STATISTICS = 8, 6, 3, 8
+_START_INTS, _ARRIVALS, _ROW_INTS, _STATISTICS = 16, 6, 3, 8
 # Shared memory that the driver takes for each block.
 _RESERVED_BYTES = 1024
 _AMPERE = 80
@@ -61,7 +61,7 @@ def _build() -> tuple[_Shapes, _Kernels]:
             for cached, suffix in ((torch.float8_e4m3fn, "_e4m3"),) if macros["DECODE_E4M3"] else half:
                 shape = shapes[turing, head_dim, cached] = _shape(macros, cached)
                 kernels[turing, head_dim, dtype, cached] = Kernel(
-                    family.name, f"attention_decode_{name}{suffix}", "9Q9q8i2f", shape.warps * _WARP,
+                    family.name, f"attention_decode_{name}{suffix}", "9Q9q8iI2f4x", shape.warps * _WARP,
                     shape.shared_bytes, overlaps=True,
                 )  # fmt: skip
     return shapes, kernels
@@ -166,7 +166,7 @@ def launch(
         q.device, (blocks, 1, 1), q_at, kv_at, scale_at, block_table.data_ptr(), seq_lens.data_ptr(), cu_q.data_ptr(),
         plan.data_ptr(), workspace_at, out_at, q_token, q_head, out_token, out_head, block_table.stride(0), block_bytes,
         plane_bytes, head_bytes, cell_bytes, rows, num_tokens, num_kv_heads, num_heads // num_kv_heads, max_blocks,
-        block_size, causal, window, score_scale, cap_scale,
+        block_size, causal, window, -(-(1 << 32) // block_size), score_scale, cap_scale,
     )  # fmt: skip
 
 

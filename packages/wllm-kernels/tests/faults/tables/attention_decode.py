@@ -15,7 +15,7 @@ TABLE = Table(
                 "divide_up(row.queries * group, TILE_LINES)",
                 "divide_up(row.queries, TILE_LINES) * divide_up(group, TILE_LINES)",
             ),
-            "queries from the first cell": ("row.length - row.queries + smaller(line / group", "smaller(line / group"),
+            "queries from the first cell": ("row.length - row.queries + query_of_line", "query_of_line"),
             "lines behind the last query": ("smaller(line / group, row.queries - 1)", "line / group"),
             "causal ends early": ("query_position(row, last_line, group) + 1", "query_position(row, last_line, group)"),
             "causal is ignored": ("causal ? query_position(row, last_line, group) + 1 : row.length", "row.length"),
@@ -23,6 +23,7 @@ TABLE = Table(
                 "window ? query_position(row, first_line, group)",
                 "window ? query_position(row, last_line, group)",
             ),
+            "one part less": ("count_units(cells, unit_cells) - 1;", "count_units(cells, unit_cells) - 2;"),
             "segments of the first tile": (
                 "visible_cells(row, last_tile, group, causal, window).end",
                 "visible_cells(row, 0, group, causal, window).end",
@@ -99,13 +100,13 @@ TABLE = Table(
         },
         "attention_decode.cu": {
             "slice of another warp": ("threadIdx.x / WARP * SLICE_CELLS", "0"),
-            "looks behind the last cell": ("if (unit < part.end_unit && cell < part.cells.end)", "if (true)"),
-            "looks up once": ("first_unit, first_unit + WARP};", "first_unit, first_unit + 1000};"),
+            "looks behind the last cell": ("if (unit < part.end_unit && cell < part.segment.cells.end)", "if (true)"),
+            "looks up once": ("first_unit + WARP};", "first_unit + 1000};"),
             "cells are not counted": (
-                "source.cells = unit < part.end_unit ? part.cells.end - first_cell_of_slice<Shape>(part, unit) : 0;",
-                "source.cells = SLICE_CELLS;",
+                "unit < part.end_unit ? part.segment.cells.end - first_cell_of_slice<Shape>(part, unit) : 0;",
+                "SLICE_CELLS;",
             ),
-            "another head's scales": ("part.kv_head * p.block_size + cell;", "cell;"),
+            "another head's scales": ("* p.num_kv_heads + part.segment.kv_head) *", "* p.num_kv_heads) *"),
             "values of keys": (
                 "shared_address(ring.stage(s)) + Shape::PLANE_BYTES);",
                 "shared_address(ring.stage(s)));",
@@ -173,16 +174,12 @@ TABLE = Table(
             "sum of earlier results": ("merged.sum *= old_share;", ""),
             "results behind the last": ("if (first + j < count) {", "{"),
             "lines behind the row": (
-                "smaller(TILE_LINES, part.row.queries * p.group - part.tile * TILE_LINES)",
+                "smaller(TILE_LINES, part.row.queries * p.group - part.segment.tile * TILE_LINES)",
                 "TILE_LINES",
             ),
             "NaN for lines that see nothing": ("merged.sum > 0.f ? 1.f / merged.sum : 0.f", "1.f / merged.sum"),
             "counter stays": ("if (last) *counter = 0;", ""),
             "merges too early": ("expected - 1;", "expected - 2;"),
-            "one part less": (
-                "(segment_start + part.segment_units - 1) / chunk",
-                "(segment_start + part.segment_units - 2) / chunk",
-            ),
             "places of two parts are one": ("2 * (first_block + i) + (i == 0 ? 1 : 0)", "2 * (first_block + i)"),
             "first level only": ("const bool root = count <= width;", "const bool root = true;"),
         },
