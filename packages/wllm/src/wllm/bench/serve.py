@@ -12,7 +12,7 @@ from tqdm import tqdm
 from wllm.bench.errors import BenchError
 from wllm.bench.lengths import Shape, chat_like, describe
 from wllm.bench.machine import Machine
-from wllm.bench.results import Report, Row, table
+from wllm.bench.results import Better, Report, Row, table
 from wllm.bench.serve_http import ConnectionLost, Server, exchange
 from wllm.bench.serve_load import poisson_arrivals, run_load
 from wllm.bench.serve_report import Goals, ServeReport, Spread
@@ -53,7 +53,7 @@ async def _run(args: argparse.Namespace) -> int:
             on_end=lambda outcome: bar.update() and None,
         )
     figures = ServeReport.of(load, Goals(args.slo_ttft_ms, args.slo_tpot_ms))
-    report = Report("serve", _options(args, model), Machine.here(), list(_rows(figures, engine)))
+    report = Report("serve", _options(args, model), Machine.here(), list(_rows(figures, engine, model)))
     _print(figures)
     if args.json is not None:
         report.save(args.json)
@@ -108,27 +108,31 @@ def _options(args: argparse.Namespace, model: str) -> dict[str, Any]:
     return {**options, "rate": str(args.rate), "model": model, "extra_body": args.extra_body}
 
 
-def _rows(figures: ServeReport, engine: str) -> Iterator[Row]:
+def _rows(figures: ServeReport, engine: str, model: str) -> Iterator[Row]:
+    def row(
+        what: str, unit: str, value: float | None, better: Better = "lower", note: str = "", error: str = ""
+    ) -> Row:
+        samples = () if value is None else (value,)
+        return Row(engine, what, unit, samples, better, note=note, error=error or None, model=model)
+
     failures = ", ".join(f"{count} {kind}" for kind, count in figures.failures.items())
     if not figures.completed:
-        yield Row(engine, "whole answers", "requests", better="higher", error=f"all failed: {failures}")
+        yield row("whole answers", "requests", None, "higher", error=f"all failed: {failures}")
         return
-    yield Row(engine, "whole answers", "requests", (float(figures.completed),), "higher", note=failures)
+    yield row("whole answers", "requests", figures.completed, "higher", note=failures)
     for what, count in (
         ("requests", figures.completed),
         ("output tokens", figures.output_tokens),
         ("all tokens", figures.prompt_tokens + figures.output_tokens),
     ):
-        yield Row(engine, f"{what} per second", "1/s", (figures.a_second(count),), "higher")
+        yield row(f"{what} per second", "1/s", figures.a_second(count), "higher")
     if figures.good:
-        yield Row(engine, "goodput", "requests/s", (figures.a_second(figures.good),), "higher")
+        yield row("goodput", "requests/s", figures.a_second(figures.good), "higher")
     elif figures.good == 0:
-        yield Row(engine, "goodput", "requests/s", better="higher", error="no request reached the goals")
+        yield row("goodput", "requests/s", None, "higher", error="no request reached the goals")
     for name, spread in _spreads(figures):
-        yield from (
-            Row(engine, f"{name} p{percent}", "ms", (value,)) for percent, value in spread.percentiles.items() if value
-        )
-    yield Row("client", "lag of the event loop p90", "ms", (figures.lag.percentiles[90],))
+        yield from (row(f"{name} p{percent}", "ms", value) for percent, value in spread.percentiles.items() if value)
+    yield row("the client's lag p90", "ms", figures.lag.percentiles[90], note="not the server's")
 
 
 def _spreads(figures: ServeReport) -> tuple[tuple[str, Spread], ...]:
