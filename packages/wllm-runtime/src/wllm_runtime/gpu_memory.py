@@ -190,4 +190,4 @@ class GpuMemory:
 
 
 def _mib(num_bytes: int) -> str:
-    return f"{num_bytes / MIB:,.0f} MiB"
+    return f"{round(num_bytes / MIB):,} MiB"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,4 +13,8 @@ from wllm_runtime.engine import create_engine as create_model_engine
 
 def create_engine(options: Mapping[str, Any]) -> ModelEngine:
     """Build the engine from the fields of an `EngineConfig`."""
-    return create_model_engine(EngineConfig(**options))
+    engine = create_model_engine(EngineConfig(**options))
+    # What the start has made lives as long as this process. Later collections need not walk through it in mid-step.
+    gc.collect()
+    gc.freeze()
+    return engine
