@@ -54,8 +54,14 @@ WITH_MODEL = {"wllm-runtime", "wllm", "integration"}
 
 
 def third_party() -> list[str]:
-    """What the packages declare to need from outside the house."""
-    declared = {dep for project in PROJECTS.values() for dep in project["dependencies"]}
+    """What the packages declare to need from outside the house, extras too."""
+    extras = [
+        dep
+        for project in PROJECTS.values()
+        for deps in project.get("optional-dependencies", {}).values()
+        for dep in deps
+    ]
+    declared = {*extras, *(dep for project in PROJECTS.values() for dep in project["dependencies"])}
     return sorted(dep for dep in declared if dep.split("==")[0] not in PROJECTS)
 
 

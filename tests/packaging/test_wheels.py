@@ -63,7 +63,9 @@ def test_metadata_as_declared(project: dict[str, Any], wheel: zipfile.ZipFile) -
     assert built["Summary"] == project["description"]
     assert built["Requires-Python"] == project["requires-python"]
     needs = built.get_all("Requires-Dist", [])
-    assert set(map(Requirement, needs)) == set(map(Requirement, project["dependencies"]))
+    extras = project.get("optional-dependencies", {})
+    wanted = [f"{need}; extra == '{extra}'" for extra in extras for need in extras[extra]]
+    assert set(map(Requirement, needs)) == set(map(Requirement, [*project["dependencies"], *wanted]))
 
 
 def test_readme_is_the_description(folder: Path, wheel: zipfile.ZipFile) -> None:
