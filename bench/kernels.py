@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from _gpu import Gpu
 
 Section = Callable[["Gpu", bool], Iterator[dict[str, object]]]
-NAMES = ("decode", "prefill", "bandwidth", "swap", "latency", "sampling", "logprobs", "launch")
+NAMES = ("decode", "prefill", "linear", "bandwidth", "swap", "latency", "sampling", "logprobs", "launch")
 
 
 def main() -> int:
@@ -65,12 +65,12 @@ def main() -> int:
 def _sections() -> dict[str, Section]:
     from _attention_cases import decode, prefill
     from _layer_cases import bandwidth, swap
+    from _linear_cases import linears
     from _sampling_cases import log_probabilities, sampling
     from _step_cases import latency, launch
 
-    return dict(
-        zip(NAMES, (decode, prefill, bandwidth, swap, latency, sampling, log_probabilities, launch), strict=True)
-    )
+    functions = decode, prefill, linears, bandwidth, swap, latency, sampling, log_probabilities, launch
+    return dict(zip(NAMES, functions, strict=True))
 
 
 def _run(section: Section, gpu: Gpu, quick: bool) -> tuple[list[dict[str, object]], str | None]:

@@ -13,7 +13,18 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from wllm_kernels import Activation, act_mul, attention_plan, paged_attention, reference, rms_norm, rope_kv_write
+from wllm_kernels import (
+    Activation,
+    act_mul,
+    attention_plan,
+    linear,
+    linear_act,
+    pack_linear,
+    paged_attention,
+    reference,
+    rms_norm,
+    rope_kv_write,
+)
 
 # Of the largest value: half a unit in the last place of the result, and as much for the probabilities that multiply it.
 ATTENTION_TOLERANCE = {torch.float32: 1e-5, torch.float16: 6e-4, torch.bfloat16: 4e-3}
@@ -190,6 +201,17 @@ def check_activation(device: str, dtype: torch.dtype, rows: int, size: int, kind
         gate, up = x.float().chunk(2, -1)
         floor = max(floor, 3 * 2.0**-24 * float((gate * up / 2).abs().max()))
     assert_near(act_mul(x.to(device), kind), expected, floor=floor)
+
+
+def check_linear(device: str, dtype: torch.dtype, tokens: int, outputs: int, inputs: int, kind: Activation) -> None:
+    """Sums in float32, their rounding, and the fused activation, which changes no bit; `outputs` is even."""
+    x, weight, bias = (torch.randn(size).to(dtype) for size in ((tokens, inputs), (outputs, inputs), (outputs,)))
+    packed, moved = pack_linear(weight.to(device), bias.to(device)), x.to(device)
+    sums, rounded = linear(moved, packed, out_dtype=torch.float32), linear(moved, packed)
+    expected = x.double() @ weight.double().T + bias.double()
+    torch.testing.assert_close(sums.cpu().double(), expected, rtol=1e-5, atol=1e-6 * inputs)
+    assert torch.equal(rounded, sums.to(dtype))
+    assert torch.equal(linear_act(moved, packed, kind), act_mul(rounded, kind))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,17 @@ from collections.abc import Callable
 from time import perf_counter
 
 import torch
-from agreement import FP8, Mask, Rotation, Shape, check_activation, check_attention, check_norm, check_rope
+from agreement import (
+    FP8,
+    Mask,
+    Rotation,
+    Shape,
+    check_activation,
+    check_attention,
+    check_linear,
+    check_norm,
+    check_rope,
+)
 from agreement_tokens import check_copy_blocks, check_logprobs, check_sample, check_step, check_swap_blocks
 
 from wllm_kernels import capabilities
@@ -67,6 +77,13 @@ def activation() -> None:
         check_activation("cuda", dtype, 2, 1024, "gelu_tanh")
 
 
+def linear() -> None:
+    for dtype in HALF:
+        for tokens in (1, 8, 13):
+            check_linear("cuda", dtype, tokens, 200, 328, "silu")
+        check_linear("cuda", dtype, 3, 2050, 2120, "gelu")
+
+
 def rope() -> None:
     for dtype in ALL:
         for cache in (None, *_quantised()):
@@ -104,8 +121,8 @@ def _quantised() -> list[torch.dtype]:
 
 
 CHECKS: tuple[Callable[[], None], ...] = (
-    attention_decode, attention_mixed, attention_quantised, attention_float32, norm, activation, rope, step,
-    blocks, sample, logprobs,
+    attention_decode, attention_mixed, attention_quantised, attention_float32, norm, activation, linear, rope,
+    step, blocks, sample, logprobs,
 )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from wllm_kernels import InvalidArgument, linear, pack_linear
+from wllm_kernels import InvalidArgument, act_mul, linear, linear_act, pack_linear
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3, 17, 130])
@@ -33,6 +33,38 @@ def test_float32_on_the_cpu_is_packed() -> None:
         pytest.skip("this torch has no oneDNN")
     assert pack_linear(torch.zeros(2, 2)).format == "onednn"
     assert pack_linear(torch.zeros(2, 2, dtype=torch.bfloat16)).format == "dense"
+
+
+def test_results_in_float32(device: str) -> None:
+    weight, x = torch.randn(6, 8, device=device), torch.randn(3, 8, device=device)
+    for dtype in (torch.float32, torch.bfloat16):
+        packed, rows = pack_linear(weight.to(dtype)), x.to(dtype)
+        out = linear(rows, packed, out_dtype=torch.float32)
+        assert out.dtype == torch.float32
+        torch.testing.assert_close(out, linear(rows, packed).float(), atol=1e-5, rtol=2**-8)
+    with pytest.raises(InvalidArgument, match=r"out_dtype is torch\.float16 and x has torch\.float32; pass that or"):
+        linear(x, pack_linear(weight), out_dtype=torch.float16)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gated_activation(device: str, dtype: torch.dtype) -> None:
+    packed = pack_linear(torch.randn(10, 8, device=device).to(dtype), torch.randn(10, device=device).to(dtype))
+    for tokens in (1, 20):
+        x = torch.randn(tokens, 8, device=device).to(dtype)
+        assert torch.equal(linear_act(x, packed, "silu"), act_mul(linear(x, packed), "silu"))
+
+
+def test_what_gates_nothing() -> None:
+    packed = pack_linear(torch.zeros(3, 2))
+    with pytest.raises(InvalidArgument, match=r"the layer 3 outputs; pass \[tokens, in_features\] and an even number"):
+        linear_act(torch.zeros(1, 2), packed, "silu")
+    with pytest.raises(InvalidArgument, match="kind is 'relu'; pass one of silu, gelu, gelu_tanh"):
+        linear_act(torch.zeros(1, 2), packed, "relu")  # type: ignore[arg-type]
+
+
+def test_bias_on_another_device() -> None:
+    with pytest.raises(InvalidArgument, match="bias is on meta and the first argument on cpu"):
+        pack_linear(torch.zeros(2, 2), torch.zeros(2, device="meta"))
 
 
 def test_wrong_width() -> None:
