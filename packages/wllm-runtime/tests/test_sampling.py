@@ -159,7 +159,7 @@ def test_scores_that_are_not_finite_end_one_request_only(tmp_path: Path) -> None
     save_tiny_llama(tmp_path)
     engine = create_engine(EngineConfig(model=str(tmp_path), skip_tokenizer_init=True))
     # A token id whose embedding is broken spoils the requests that hold it.
-    engine._model_runner._model.embedding[50] = float("nan")
+    engine._model_runner._forward._model.embedding[50] = float("nan")
     broken = generate(engine, [5, 50, 6], temperature=0, max_tokens=4)
     assert broken[-1].finish_reason == "error" and "not finite" in (broken[-1].error or "")
     assert broken[-1].error_code is None

@@ -1,4 +1,4 @@
-"""`Forward`: the decoder over the rows that a step's buffer holds, from the device's tables to the last hidden states.
+"""`Forward`: the decoder over the rows that a step's buffer holds, from the device's tables to logits.
 
 It reads lengths, ids and blocks on the device only and waits for nothing, so that a CUDA graph can hold a whole call:
 what such a graph must know is how many rows, tokens and blocks there can be. Called by the runner only.
@@ -22,7 +22,10 @@ from wllm_sched.plan import BlockCopy
 
 
 class Forward:
-    """A model over its KV cache, the slot tables and the buffer of a step."""
+    """A model over its KV cache, the slot tables and the buffer of a step.
+
+    `logits` float32 [slots, vocab] holds what `score` computed last, which decoding needs no memory for.
+    """
 
     def __init__(self, model: Decoder, kv: KVCache, tables: SlotTables, fields: StepFields) -> None:
         self._model = model
@@ -30,6 +33,8 @@ class Forward:
         self._layers, self._scales = kv.layers, kv.layer_scales
         self._tables = tables
         self._fields = fields
+        vocab_size = model.config.vocab_size
+        self.logits = torch.empty(tables.num_slots, vocab_size, dtype=torch.float32, device=tables.device)
         self._windows = sorted(set(model.config.windows))
         self._dtype = model.embedding.dtype
         rope = model.config.rope
@@ -91,6 +96,18 @@ class Forward:
             },
         )
         return self._model(batch)
+
+    def score(self, hidden: Tensor) -> Tensor:
+        """The logits of hidden states [rows, hidden], in the first rows of `logits`."""
+        return self._model.logits(hidden, out=self.logits[: len(hidden)])
+
+    def decode(self, num_rows: int) -> None:
+        """The logits of `num_rows` rows with one token each, for any lengths."""
+        self.score(self(num_rows, num_rows, num_blocks=self._tables.max_blocks, max_queries=1))
+
+    def mixed(self, num_tokens: int) -> Tensor:
+        """Hidden states of `num_tokens` tokens, for rows of any number and lengths."""
+        return self(self._tables.num_slots, num_tokens, num_blocks=self._tables.max_blocks, max_queries=num_tokens)
 
     def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
         """Copy whole blocks in every layer."""

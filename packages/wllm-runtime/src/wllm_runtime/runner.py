@@ -59,11 +59,10 @@ class ModelRunner:
         spin: bool = True,
     ) -> None:
         device = tables.device
-        self._model, self._tables, self._sampler = model, tables, sampler
+        self._tables, self._sampler = tables, sampler
         self._prompt_scores = PromptScores(model, tables)
         self._buffers = StepBuffers(tables.num_slots, depth, device)
         self._forward = Forward(model, kv, tables, self._buffers.fields)
-        self._logits = torch.empty(tables.num_slots, model.config.vocab_size, dtype=torch.float32, device=device)
         self._stream = open_stream(device, depth, spin)
         backend = graph_backend(device) if graphs and self._forward.fits_a_graph else None
         self._graphs = (
@@ -71,8 +70,8 @@ class ModelRunner:
             if backend is None
             else GraphSet(
                 backend,
-                self._decode,
-                self._mixed,
+                self._forward.decode,
+                self._forward.mixed,
                 max_rows=tables.num_slots,
                 max_tokens=max_num_batched_tokens,
             )
@@ -166,25 +165,16 @@ class ModelRunner:
         return self._buffers.load(plan, num_rows, with_blocks=has_room)
 
     def _draw(self, slots: tuple[int, ...], hidden: Tensor | None) -> Drawn:
-        fields, logits = self._buffers.fields, self._logits[: len(slots)]
+        fields, count = self._buffers.fields, len(slots)
         if hidden is not None:
-            self._model.logits(hidden.index_select(0, fields.scored[: len(slots)]), out=logits)
-        return self._sampler.sample(logits, slots, fields.positions[: len(slots)])
-
-    def _decode(self, num_rows: int) -> None:
-        hidden = self._forward(num_rows, num_rows, num_blocks=self._tables.max_blocks, max_queries=1)
-        self._model.logits(hidden, out=self._logits[:num_rows])
-
-    def _mixed(self, num_tokens: int) -> Tensor:
-        num_rows = self._buffers.num_rows
-        return self._forward(num_rows, num_tokens, num_blocks=self._tables.max_blocks, max_queries=num_tokens)
+            self._forward.score(hidden.index_select(0, fields.scored[:count]))
+        return self._sampler.sample(self._forward.logits[:count], slots, fields.positions[:count])
 
     @torch.inference_mode()
     def _run_padding(self, num_tokens: int, num_rows: int) -> Callable[[], None]:
         entry = self._buffers.load_padding()
         hidden = self._forward(num_rows, num_tokens, num_blocks=self._tables.max_blocks, max_queries=num_tokens)
-        states = hidden[:num_rows]
-        self._sampler.rehearse(self._model.logits(states, out=self._logits[: len(states)]))
+        self._sampler.rehearse(self._forward.score(hidden[:num_rows]))
         return entry.give_back
 
 
