@@ -196,8 +196,13 @@ DEVICE WorkStart find_start(const PlanParameters& p, const Plan& plan, const Cut
 
 KERNEL(attention_plan, PlanParameters, PLAN_THREADS, 1) {
   SHARED_MEMORY(shared);
-  int *const samples = (int*)shared, *const scratch = samples + MAX_SAMPLES;
-  const Plan plan = plan_at(params.plan, params.blocks, params.rows);
+  RowWork* const work = (RowWork*)shared;
+  int *const samples = (int*)(work + MAX_SAMPLES), *const scratch = samples + MAX_SAMPLES;
+  Plan plan = plan_at(params.plan, params.blocks, params.rows);
+  if (params.rows <= MAX_SAMPLES) {  // what only this block reads has room in shared memory, and each row is a sample
+    plan.work = work;
+    plan.units_before = samples;
+  }
   let_next_kernel_start();
   wait_for_previous_kernel();
   for (int i = threadIdx.x; i < MERGE_LEVELS * 2 * params.blocks; i += PLAN_THREADS) plan.arrivals[i] = 0;

@@ -18,7 +18,7 @@ MAX_SHORT_LINES = 64  # SHORT_ROW_LINES of attention.cuh
 _TILE_LINES = _SLICE_CELLS = 16
 _WARP = 32
 _PLAN_THREADS = 1024
-_PLAN_SHARED_BYTES = 4 * (1024 + 6 * 32)  # samples and scratch of attention_plan.cu
+_PLAN_SHARED_BYTES = 4 * (3 * 1024 + 6 * 32)  # rows, samples and scratch of attention_plan.cu
 # Of attention_work.cuh: ints of a WorkStart, arrivals of a block, ints of a row, floats behind a line of results.
 _START_INTS, _ARRIVALS, _ROW_INTS, _STATISTICS = 16, 6, 3, 8
 # Shared memory that the driver takes for each block.
