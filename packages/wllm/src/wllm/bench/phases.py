@@ -63,6 +63,9 @@ class _Runner:
     def __init__(self, inner: Runner, clock: PhaseClock) -> None:
         self._inner, self._clock = inner, clock
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
     def launch(self, plan: StepPlan) -> _Handle:
         return _Handle(self._clock.timed("launch", self._inner.launch, plan), self._clock)
 
@@ -72,7 +75,7 @@ def phases_of(engine: ModelEngine) -> Iterator[PhaseClock]:
     """Time the phases of the engine's steps; afterwards the engine is as it was. Nothing may be in flight."""
     scheduler, runner, clock = engine.scheduler, engine.runner, PhaseClock()
     engine.scheduler = cast("Scheduler", _Scheduler(scheduler, clock))
-    engine.runner = _Runner(runner, clock)
+    engine.runner = cast("Runner", _Runner(runner, clock))
     try:
         yield clock
     finally:

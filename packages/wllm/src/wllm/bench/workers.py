@@ -38,6 +38,7 @@ class Worker:
         self._limit_s = limit_s
         self._log = log
         self._answers: queue.Queue[str] = queue.Queue()
+        self._children: set[psutil.Process] = set()
         with log.open("wb") as output:
             self._process = subprocess.Popen(
                 [python, "-c", _BOOT, str(_FOLDER)],
@@ -48,7 +49,8 @@ class Worker:
                 cwd=log.parent,
             )
         # A thread reads, so that a worker's death is noticed even while a child of its keeps the pipe open.
-        threading.Thread(target=self._read, name=f"bench-{name}", daemon=True).start()
+        self._reader = threading.Thread(target=self._read, name=f"bench-{name}", daemon=True)
+        self._reader.start()
 
     def ask(self, do: str, **request: Any) -> dict[str, Any]:
         """Send a request and wait for its answer; raises `WorkerError`, after which a dead worker stays dead."""
@@ -56,9 +58,12 @@ class Worker:
         try:
             self._process.stdin.write(json.dumps({"do": do, **request}).encode() + b"\n")
             self._process.stdin.flush()
-        except OSError:
+        except (OSError, ValueError):  # the pipe is broken, or closed since an earlier end
             raise self._death() from None
         answer: dict[str, Any] = json.loads(self._wait())
+        if do == "start":
+            # Whoever dies leaves its children to no one: remember them while they can be found.
+            self._children.update(self._family())
         if "error" in answer:
             raise WorkerError(answer["kind"], answer["error"])
         return answer
@@ -101,14 +106,25 @@ class Worker:
         self._kill()
         return WorkerError("died", f"its process ended with code {code}: {' / '.join(tail) or 'no output'}")
 
-    def _kill(self) -> None:
+    def _family(self) -> list[psutil.Process]:
         try:
-            family = [*psutil.Process(self._process.pid).children(recursive=True), psutil.Process(self._process.pid)]
+            itself = psutil.Process(self._process.pid)
+            return [itself, *itself.children(recursive=True)]
         except psutil.NoSuchProcess:
-            family = []
-        for process in family:
+            return []
+
+    def _kill(self) -> None:
+        for process in {*self._children, *self._family()}:
             try:
                 process.kill()
             except psutil.NoSuchProcess:
                 pass  # ended by itself meanwhile
         self._process.wait()
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.close()
+        except OSError:
+            pass  # what was not sent has nobody to read it
+        self._reader.join(10)
+        if not self._reader.is_alive():
+            self._process.stdout.close()
