@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from wllm_cache import BlockPool
+from wllm_cache import BlockPool, BlockSwap
 from wllm_sched import (
     Chunk,
     EngineClosed,
@@ -31,6 +31,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.log: list[str] = []
+        self.num_swaps = 0
         self.fail_launch: BaseException | None = None
         self.fail_wait: BaseException | None = None
 
@@ -39,6 +40,13 @@ class Recorder:
             raise self.fail_launch
         self.log.append(f"launch {plan.step}")
         return Recorder.Handle(self, plan)
+
+    def swap(self, swaps: Sequence[BlockSwap]) -> int:
+        if self.fail_launch is not None:
+            raise self.fail_launch
+        self.log.append(f"swap {len(swaps)}")
+        self.num_swaps += len(swaps)
+        return self.num_swaps
 
     class Handle:
         def __init__(self, owner: Recorder, plan: StepPlan) -> None:
@@ -72,6 +80,29 @@ def test_the_next_step_is_launched_before_the_oldest_is_waited_for(depth: int) -
         expected += launches[step + depth - 1 : step + depth] + waits[step : step + 1]
     assert runner.log == expected
     assert loop.stats().max_in_flight_seen == depth
+
+
+def test_swaps_of_the_last_step_are_settled_before_the_engine_rests() -> None:
+    runner = Recorder()
+    loop = EngineLoop(Scheduler(CONFIG, BlockPool(64, 4, num_host_blocks=64), FixedChunks(64)), runner)
+    loop.submit(Submit(0, list(range(40)), SamplingParams(max_tokens=1)))
+    while loop.has_work():
+        loop.step()
+    assert runner.log == ["launch 0", "wait 0", "swap 8"]
+    assert loop.stats().num_free_blocks == 64 and loop.stats().num_used_host_blocks == 8
+
+
+def test_a_swap_that_fails_ends_the_engine() -> None:
+    runner = Recorder()
+    loop = EngineLoop(Scheduler(CONFIG, BlockPool(64, 4, num_host_blocks=64), FixedChunks(64)), runner)
+    loop.submit(Submit(0, list(range(40)), SamplingParams(max_tokens=1)))
+    while not loop.step():
+        pass
+    runner.fail_launch = RuntimeError("no pinned memory")
+    with pytest.raises(RuntimeError, match="no pinned memory"):
+        loop.step()
+    with pytest.raises(EngineClosed):
+        loop.step()
 
 
 def test_depth_must_be_positive() -> None:

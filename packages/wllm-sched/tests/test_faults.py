@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 import wllm_sched.request
-from wllm_cache import BlockPool, BlockTable
+from wllm_cache import BlockPool, BlockSwap, BlockTable, HostPool
 from wllm_sched.admission import Admission
 from wllm_sched.draft import Draft
 from wllm_sched.engine import EngineLoop
@@ -82,11 +82,11 @@ def shared_block_leaked(patch: pytest.MonkeyPatch) -> type[Scheduler]:
 
 
 def salt_forgotten(patch: pytest.MonkeyPatch) -> type[Scheduler]:
-    def match(self: BlockTable, token_ids: Sequence[int], salt: bytes = b"") -> list[int]:
+    def chain(self: BlockTable, token_ids: Sequence[int], salt: bytes) -> list[bytes]:
         return original(self, token_ids, b"")
 
-    original = BlockTable.match
-    patch.setattr(BlockTable, "match", match)
+    original = BlockTable._chain
+    patch.setattr(BlockTable, "_chain", chain)
     return CheckedScheduler
 
 
@@ -106,11 +106,11 @@ def hashes_without_parents(patch: pytest.MonkeyPatch) -> type[Scheduler]:
 
 
 def whole_prompt_adopted(patch: pytest.MonkeyPatch) -> type[Scheduler]:
-    def match(self: BlockTable, token_ids: Sequence[int], salt: bytes = b"") -> list[int]:
+    def chain(self: BlockTable, token_ids: Sequence[int], salt: bytes) -> list[bytes]:
         return original(self, [*token_ids, 0], salt)
 
-    original = BlockTable.match
-    patch.setattr(BlockTable, "match", match)
+    original = BlockTable._chain
+    patch.setattr(BlockTable, "_chain", chain)
     return CheckedScheduler
 
 
@@ -267,6 +267,85 @@ def no_one_takes_over_the_prompt(patch: pytest.MonkeyPatch) -> type[Scheduler]:
     return CheckedScheduler
 
 
+def swap_holds_no_block(patch: pytest.MonkeyPatch) -> type[Scheduler]:
+    def issue(self: HostPool, swap: BlockSwap) -> None:
+        original(self, swap)
+        self._pool.release(swap.block)
+
+    def finish(self: HostPool, num_done: int) -> None:
+        for swap in list(self._under_way)[: max(num_done - self.num_done, 0)]:
+            self._pool.retain(swap.block)
+        original_finish(self, num_done)
+
+    original, original_finish = HostPool._issue, HostPool.finish
+    patch.setattr(HostPool, "_issue", issue)
+    patch.setattr(HostPool, "finish", finish)
+    return Scheduler
+
+
+def swap_done_when_launched(patch: pytest.MonkeyPatch) -> type[Scheduler]:
+    def take(self: HostPool, needed: int = 0) -> tuple[BlockSwap, ...]:
+        swaps = original(self, needed)
+        self.finish(self._num_taken)
+        return swaps
+
+    original = HostPool.take
+    patch.setattr(HostPool, "take", take)
+    return CheckedScheduler
+
+
+def loads_not_waited_for(patch: pytest.MonkeyPatch) -> type[Scheduler]:
+    patch.setattr(HostPool, "arrival", lambda self, block: 0)
+    return CheckedScheduler
+
+
+def only_the_first_load_waited_for(patch: pytest.MonkeyPatch) -> type[Scheduler]:
+    original = HostPool.arrival
+    patch.setattr(HostPool, "arrival", lambda self, block: min(original(self, block), self.num_done + 1))
+    return CheckedScheduler
+
+
+def block_on_its_way_adopted_as_there(patch: pytest.MonkeyPatch) -> type[Scheduler]:
+    def adopt(self: BlockTable, token_ids: Sequence[int], salt: bytes = b"", *, limit: int | None = None) -> int:
+        host = self.pool.host
+        issued = 0 if host is None else host.num_issued
+        num_tokens = original(self, token_ids, salt, limit=limit)
+        if self.arrival <= issued:
+            self.arrival = 0
+        return num_tokens
+
+    original = BlockTable.adopt
+    patch.setattr(BlockTable, "adopt", adopt)
+    return CheckedScheduler
+
+
+def host_block_evicted_during_its_swap(patch: pytest.MonkeyPatch) -> type[Scheduler]:
+    def make_room(self: HostPool) -> int | None:
+        if not self._free:
+            _, block = self._block_of.popitem(last=False)
+            return block
+        return self._free.pop()
+
+    patch.setattr(HostPool, "_make_room", make_room)
+    return Scheduler
+
+
+def stale_hash_kept_on_the_host(patch: pytest.MonkeyPatch) -> type[Scheduler]:
+    def make_room(self: HostPool) -> int | None:
+        if self._free:
+            return self._free.pop()
+        idle = [block for block in self._block_of.values() if not self._num_swaps[block]]
+        return idle[0] if idle else None
+
+    patch.setattr(HostPool, "_make_room", make_room)
+    return Scheduler
+
+
+def saved_after_reuse(patch: pytest.MonkeyPatch) -> type[Scheduler]:
+    patch.setattr(BlockPool, "holds", lambda self, block, content_hash: True)
+    return CheckedScheduler
+
+
 FAULTS: list[Plant] = [
     no_drain_before_preemption,
     partial_block_sealed,
@@ -293,6 +372,14 @@ FAULTS: list[Plant] = [
     unbounded_flight,
     waiting_line_forgets_the_preempted,
     no_one_takes_over_the_prompt,
+    swap_holds_no_block,
+    swap_done_when_launched,
+    loads_not_waited_for,
+    only_the_first_load_waited_for,
+    block_on_its_way_adopted_as_there,
+    host_block_evicted_during_its_swap,
+    stale_hash_kept_on_the_host,
+    saved_after_reuse,
 ]
 
 

@@ -6,12 +6,13 @@ at least `least` ms for a step with prefill (it runs without a graph), and pads 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
 import wllm_sched.engine
-from wllm_cache import BlockPool
+from wllm_cache import BlockPool, BlockSwap
 from wllm_sched import (
     ChunkPolicy,
     EngineLoop,
@@ -53,6 +54,9 @@ class Device:
         self.times.append((took, sum(row.count for row in chunks), plan.num_decode_rows))
         self.free_s = max(self.free_s, self.now_s) + took / 1e3
         return Step(self, self.free_s, sum(row.samples for row in plan.rows))
+
+    def swap(self, swaps: Sequence[BlockSwap]) -> int:
+        raise AssertionError("There is no host tier here.")
 
 
 @dataclass

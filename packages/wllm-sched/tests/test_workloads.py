@@ -30,6 +30,8 @@ def test_a_sample_of_workloads_is_exact() -> None:
     assert totals.prefix_block_hits > 1_500
     assert totals.aborts_in_flight > 150
     assert totals.block_copies > 300
+    assert totals.host_saves > 5_000
+    assert totals.host_loads > 300
     assert totals.refused > 20
     assert totals.errors > 0
     assert totals.chunks > totals.samples
@@ -46,6 +48,7 @@ def test_3000_workloads_are_exact(capsys: pytest.CaptureFixture[str]) -> None:
     assert totals.preemptions >= 400
     assert totals.prefix_block_hits >= 50_000
     assert totals.aborts_in_flight >= 5_000
+    assert totals.host_loads >= 5_000
 
 
 def test_a_workload_is_made_again_from_its_seed() -> None:

@@ -1,8 +1,9 @@
 """`BlockPool`: who holds which KV block, and which block holds which content.
 
 Owns block ids, reference counts, the list of free blocks (least recently used first) and the map from content hash to
-block. A free block keeps its content and its hash until it is allocated again, so freeing is what caches. Never
-touches tensors, never waits, never locks: one thread calls it, usually through `BlockTable`.
+block. A free block keeps its content and its hash until it is allocated again, so freeing is what caches; with host
+blocks, content outlives that too (`HostPool`). Never touches tensors, never waits, never locks: one thread calls it,
+usually through `BlockTable`.
 
 Invariants, checked by `check()`:
 I1  free blocks + referenced blocks = pool size.
@@ -15,16 +16,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from wllm_cache.errors import InvalidSize, OutOfBlocks
+from wllm_cache.host import HostPool
 
 
 class BlockPool:
-    """`num_blocks` blocks of `block_size` tokens each, ids 0 .. num_blocks - 1; raises `InvalidSize`."""
+    """`num_blocks` blocks of `block_size` tokens each, ids 0 .. num_blocks - 1; raises `InvalidSize`.
 
-    def __init__(self, num_blocks: int, block_size: int) -> None:
-        if num_blocks < 1 or block_size < 1:
+    `host` is the second tier of `num_host_blocks` blocks; None if there are none.
+    """
+
+    def __init__(self, num_blocks: int, block_size: int, *, num_host_blocks: int = 0) -> None:
+        if num_blocks < 1 or block_size < 1 or num_host_blocks < 0:
             raise InvalidSize(
                 f"A pool needs at least one block of at least one token; got num_blocks={num_blocks}, "
-                f"block_size={block_size}. Give both as positive numbers."
+                f"block_size={block_size}, num_host_blocks={num_host_blocks}. Give the first two as positive numbers "
+                "and the third as 0 or more."
             )
         self.num_blocks = num_blocks
         self.block_size = block_size
@@ -37,6 +43,7 @@ class BlockPool:
         # middle in constant time, which a prefix hit on a free block needs.
         self._next = [*range(1, num_blocks + 1), 0]
         self._previous = [num_blocks, *range(num_blocks)]
+        self.host = HostPool(self, num_host_blocks) if num_host_blocks else None
 
     @property
     def num_cached(self) -> int:
@@ -85,6 +92,8 @@ class BlockPool:
         assert self._hashes[block] is None, f"I3: sealed block {block} got another content"
         self._block_of[content_hash] = block
         self._hashes[block] = content_hash
+        if self.host is not None:
+            self.host.keep(block, content_hash)
         return True
 
     def forget(self, block: int) -> None:
@@ -104,11 +113,25 @@ class BlockPool:
             found.append(block)
         return found
 
+    def fetch(self, content_hash: bytes) -> int | None:
+        """A block with this content, with a reference added, that may have to be loaded first; None without one."""
+        block = self._block_of.get(content_hash)
+        if block is None:
+            return None if self.host is None else self.host.load(content_hash)
+        self.retain(block)
+        return block
+
+    def holds(self, block: int, content_hash: bytes) -> bool:
+        """Whether `block` is the one with this content."""
+        return self._hashes[block] == content_hash
+
     def reset(self) -> None:
         """Forget all content, now and for tables that are in use; blocks in use stay with their owners."""
         self.generation += 1
         self._block_of.clear()
         self._hashes = [None] * self.num_blocks
+        if self.host is not None:
+            self.host.reset()
 
     def num_references(self, block: int) -> int:
         """References to `block`; 0 means free."""
@@ -124,7 +147,7 @@ class BlockPool:
         return sum(not references[block] for block in blocks)
 
     def check(self) -> None:
-        """Assert I1 to I3; linear in the pool, for tests."""
+        """Assert I1 to I3, and I20 with host blocks; linear in the pool, for tests."""
         free: list[int] = []
         before, block = self.num_blocks, self._next[self.num_blocks]
         while block != self.num_blocks:
@@ -139,6 +162,8 @@ class BlockPool:
         hashed = {block: content for block, content in enumerate(self._hashes) if content is not None}
         assert {content: block for block, content in hashed.items()} == self._block_of, "I3: hash map is not inverse"
         assert len(hashed) == len(self._block_of), "I3: two blocks carry one hash"
+        if self.host is not None:
+            self.host.check()
 
     def _unlink(self, block: int) -> None:
         before, after = self._previous[block], self._next[block]

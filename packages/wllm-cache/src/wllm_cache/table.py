@@ -15,14 +15,19 @@ from wllm_cache.pool import BlockPool
 
 
 class BlockTable:
-    """An empty table over `pool`."""
+    """An empty table over `pool`.
 
-    __slots__ = ("_hashes", "_root", "block_ids", "num_sealed", "pool")
+    `arrival`: some of its blocks are on their way from the host and can be read when so many swaps of `pool.host` are
+    done; 0 if there are none.
+    """
+
+    __slots__ = ("_hashes", "_root", "arrival", "block_ids", "num_sealed", "pool")
 
     def __init__(self, pool: BlockPool) -> None:
         self.pool = pool
         self.block_ids: list[int] = []
         self.num_sealed = 0
+        self.arrival = 0
         self._root = root_hash(b"", pool.generation)
         self._hashes: list[bytes] = []
 
@@ -32,30 +37,29 @@ class BlockTable:
         return len(self.block_ids) * self.pool.block_size
 
     def match(self, token_ids: Sequence[int], salt: bytes = b"") -> list[int]:
-        """The cached blocks that `adopt` would take now; takes nothing."""
+        """The cached blocks that `adopt` would take from the device now; takes nothing."""
         assert not self.block_ids, "Only an empty table looks for cached blocks"
-        root = root_hash(salt, self.pool.generation)
-        if root != self._root:
-            self._root, self._hashes = root, []
-        # The last token is left out even when it ends a block: without computing it there would be no logits.
-        num_blocks = (len(token_ids) - 1) // self.pool.block_size
-        self._extend_hashes(token_ids, num_blocks)
-        return self.pool.find(self._hashes[:num_blocks])
+        return self.pool.find(self._chain(token_ids, salt))
 
     def adopt(self, token_ids: Sequence[int], salt: bytes = b"", *, limit: int | None = None) -> int:
         """Fill an empty table with the longest cached beginning of `token_ids`; the number of tokens that it holds.
 
         Only full blocks, and always less than all tokens, so that at least one is left to compute; at most `limit`
-        tokens if given. `salt` keeps the table's content, also what it seals later, apart from equal tokens under
-        another salt.
+        tokens if given. What is on the host gets new blocks and arrives later. `salt` keeps the table's content, also
+        what it seals later, apart from equal tokens under another salt.
         """
-        matched = self.match(token_ids, salt)
+        assert not self.block_ids, "Only an empty table looks for cached blocks"
+        hashes = self._chain(token_ids, salt)
         if limit is not None:
-            matched = matched[: limit // self.pool.block_size]
-        for block in matched:
-            self.pool.retain(block)
-        self.block_ids = matched
-        self.num_sealed = len(matched)
+            hashes = hashes[: limit // self.pool.block_size]
+        for content_hash in hashes:
+            block = self.pool.fetch(content_hash)
+            if block is None:
+                break
+            self.block_ids.append(block)
+        self.num_sealed = len(self.block_ids)
+        if self.pool.host is not None:
+            self.arrival = max(map(self.pool.host.arrival, self.block_ids), default=0)
         return self.num_tokens
 
     def grow(self, num_tokens: int) -> tuple[int, ...]:
@@ -109,20 +113,37 @@ class BlockTable:
             self.pool.retain(block)
         num_full = num_tokens // self.pool.block_size
         child.num_sealed = min(self.num_sealed, num_full)
+        child.arrival = self.arrival
         child._root, child._hashes = self._root, self._hashes[:num_full]
         return child
 
     def release(self) -> None:
         """Give all blocks back, the last first, so that of what stays cached the beginnings live longest."""
+        if self.pool.host is not None:
+            for index in reversed(range(self.num_sealed)):
+                self.pool.host.keep(self.block_ids[index], self._hashes[index])
         for block in reversed(self.block_ids):
             self.pool.release(block)
         self.block_ids = []
         self.num_sealed = 0
+        self.arrival = 0
 
     def forget(self) -> None:
-        """Make the table's blocks unfindable: their KV is not to be trusted."""
+        """Make the table's blocks unfindable, on the host too: their KV is not to be trusted."""
         for block in self.block_ids:
             self.pool.forget(block)
+        if self.pool.host is not None:
+            for content_hash in self._hashes[: self.num_sealed]:
+                self.pool.host.forget(content_hash)
+
+    def _chain(self, token_ids: Sequence[int], salt: bytes) -> list[bytes]:
+        root = root_hash(salt, self.pool.generation)
+        if root != self._root:
+            self._root, self._hashes = root, []
+        # The last token is left out even when it ends a block: without computing it there would be no logits.
+        num_blocks = (len(token_ids) - 1) // self.pool.block_size
+        self._extend_hashes(token_ids, num_blocks)
+        return self._hashes[:num_blocks]
 
     def _extend_hashes(self, token_ids: Sequence[int], num_blocks: int) -> None:
         done = len(self._hashes)

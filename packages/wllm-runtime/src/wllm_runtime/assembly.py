@@ -17,6 +17,7 @@ from wllm_runtime.checkpoint import Checkpoint
 from wllm_runtime.config import EngineConfig
 from wllm_runtime.gpu_memory import GpuMemory, Needs
 from wllm_runtime.graphs import decode_bucket_sizes, mixed_bucket_sizes
+from wllm_runtime.host_tier import HostTier
 from wllm_runtime.kv_cache import KVCache
 from wllm_runtime.memory import MemoryPlan
 from wllm_runtime.models.decoder import Decoder
@@ -53,6 +54,11 @@ class Assembly:
         """Bytes that a token takes in the KV cache."""
         return KVCache.bytes_per_token(self.model.config, self.kv_dtype)
 
+    @property
+    def num_host_blocks(self) -> int:
+        """Blocks of the host's tier."""
+        return int(self.config.kv_offload_gib * 2**30) // (self.bytes_per_token * self.config.block_size)
+
     def scheduler(self, memory: MemoryPlan) -> Scheduler:
         """A scheduler over the plan's blocks."""
         rope = self.model.config.rope
@@ -67,10 +73,12 @@ class Assembly:
                 max_stall_ms=self.config.max_stall_ms,
                 length_salt_above=rope.max_position_embeddings if rope.depends_on_length else None,
             ),
-            BlockPool(memory.num_kv_blocks, memory.block_size),
+            BlockPool(memory.num_kv_blocks, memory.block_size, num_host_blocks=self.num_host_blocks),
         )
 
-    def runner(self, num_blocks: int, max_model_len: int, num_slots: int, *, graphs: bool) -> ModelRunner:
+    def runner(
+        self, num_blocks: int, max_model_len: int, num_slots: int, *, graphs: bool, num_host_blocks: int = 0
+    ) -> ModelRunner:
         """A runner over a new KV cache of `num_blocks`, with tables for `num_slots` requests of `max_model_len`."""
         block_size = self.config.block_size
         kv = KVCache.allocate(self.model.config, num_blocks, block_size, self.kv_dtype, self.device)
@@ -82,6 +90,7 @@ class Assembly:
             Sampler(tables, self.model.config.vocab_size, self.checkpoint.eos_token_ids),
             depth=self.config.pipeline_depth,
             max_num_batched_tokens=self.max_num_batched_tokens,
+            host=HostTier(kv, num_host_blocks) if num_host_blocks else None,
             graphs=graphs,
             spin=self.spin,
         )
@@ -98,6 +107,8 @@ class Assembly:
         tables = gpu.held() - weights
         activations = gpu.peak_of(partial(runner.rehearse, self.max_num_batched_tokens, rows))
         runner.close()
+        if self.num_host_blocks:
+            tables += HostTier.staging_bytes(self.bytes_per_token * self.config.block_size)
         return Needs(
             weights=weights,
             activations=activations,

@@ -75,6 +75,11 @@ class EngineConfig:
             raise ConfigError(f"max_stall_ms must be more than 0, got {self.max_stall_ms!r}")
         if not 0 <= self.kv_offload_gib < math.inf:
             raise ConfigError(f"kv_offload_gib must be 0 or more, got {self.kv_offload_gib!r}")
+        if self.kv_offload_gib and not self.enable_prefix_caching:
+            raise ConfigError(
+                f"kv_offload_gib={self.kv_offload_gib!r} keeps cached prefixes in the host's memory, and "
+                "enable_prefix_caching is off; leave one of the two out"
+            )
         self._check_sampling(self.override_generation_config or {})
         if self.quantization is not None:
             raise ConfigError(

@@ -111,10 +111,18 @@ def create_engine(config: EngineConfig) -> ModelEngine:
     settings.rows += memory.rows
     caching = "on" if config.enable_prefix_caching else "off"
     settings.add("prefix_caching", caching, "a later request that begins alike skips its prefill")
+    if config.kv_offload_gib:
+        settings.add_host_blocks(assembly.num_host_blocks, memory.bytes_per_block)
     settings.add("pipeline_depth", config.pipeline_depth, "steps in flight")
     settings.add_sampling({**checkpoint.default_sampling, **(config.override_generation_config or {})})
     with settings.phase("kv cache"), gpu.out_of_memory_means("the KV cache does not fit") if gpu else nullcontext():
-        runner = assembly.runner(memory.num_kv_blocks, memory.max_model_len, num_seqs, graphs=not config.enforce_eager)
+        runner = assembly.runner(
+            memory.num_kv_blocks,
+            memory.max_model_len,
+            num_seqs,
+            graphs=not config.enforce_eager,
+            num_host_blocks=assembly.num_host_blocks,
+        )
     if gpu is not None:
         with settings.phase("graphs"):
             _make_ready(runner, config, settings)

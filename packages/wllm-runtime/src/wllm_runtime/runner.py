@@ -7,18 +7,20 @@ token table and to the host. It waits for nothing; results are visible through t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from wllm_cache import BlockSwap
 from wllm_kernels import advance_step, warmup
 from wllm_runtime.buffers import SlotTables
 from wllm_runtime.cuda_graphs import graph_backend
 from wllm_runtime.forward import Forward
 from wllm_runtime.graphs import GraphReport, GraphSet
+from wllm_runtime.host_tier import HostTier
 from wllm_runtime.kv_cache import KVCache
 from wllm_runtime.models.decoder import Decoder
 from wllm_runtime.prompt_scores import PromptEntries, PromptScores
@@ -43,7 +45,8 @@ class RunnerStats:
 class ModelRunner:
     """Runs plans of up to `max_num_batched_tokens` tokens, `depth` of them in flight.
 
-    Without `graphs` every step runs kernel by kernel. `spin`: waiting for a GPU takes a core, and ends soonest.
+    `host` holds blocks that `kv` has no room for. Without `graphs` every step runs kernel by kernel. `spin`: waiting
+    for a GPU takes a core, and ends soonest.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class ModelRunner:
         *,
         depth: int,
         max_num_batched_tokens: int,
+        host: HostTier | None = None,
         graphs: bool = True,
         spin: bool = True,
     ) -> None:
@@ -76,6 +80,7 @@ class ModelRunner:
                 max_tokens=max_num_batched_tokens,
             )
         )
+        self._host = host
         self._block_size = kv.block_size
         self._no_tokens = torch.empty(0, dtype=torch.int64, device=device)
         self._graph_replays = self._eager_steps = 0
@@ -83,6 +88,10 @@ class ModelRunner:
     def launch(self, plan: StepPlan) -> StepHandle:
         """Start the step and return at once."""
         return self._stream.submit(partial(self._run, plan))
+
+    def swap(self, swaps: Sequence[BlockSwap]) -> int:
+        """Run `swaps` without a step, wait for these and all before them, and return how many that are so far."""
+        return self._stream.submit(partial(self._run_swaps, swaps)).wait()
 
     def rehearse(self, num_tokens: int, num_rows: int) -> None:
         """Run one step of padding kernel by kernel, to see what memory it takes and to load what it needs."""
@@ -108,6 +117,10 @@ class ModelRunner:
 
     @torch.inference_mode()
     def _run(self, plan: StepPlan) -> Callable[[], StepResult]:
+        if plan.swaps:
+            self._host_tier.swap(plan.swaps)
+        if plan.swaps_needed:
+            self._host_tier.wait_for(plan.swaps_needed)
         for new in plan.new_slots:
             self._tables.enter(new)
             self._sampler.enter(new)
@@ -128,7 +141,30 @@ class ModelRunner:
         if self._prompt_scores.wants(plan):
             assert hidden is not None, "a decode graph ran a step with prompt tokens to score"
             scores = self._prompt_scores.of_step(plan, hidden)
-        return partial(_collect, entry, drawn, scores)
+        return partial(self._collect, entry, drawn, scores)
+
+    def _collect(self, entry: RingEntry, drawn: Drawn | None, scores: Callable[[], PromptEntries] | None) -> StepResult:
+        # Runs behind the step's event: what was copied to the host is there.
+        prompt_logprobs = {} if scores is None else scores()
+        swaps_done = 0 if self._host is None else self._host.num_done()
+        if drawn is None:
+            result = StepResult(tokens=(), logprobs=(), prompt_logprobs=prompt_logprobs, swaps_done=swaps_done)
+        else:
+            token_ids = tuple(entry.results[: len(drawn.slots)].tolist())
+            errors, error_codes = drawn.errors(token_ids)
+            result = StepResult(token_ids, drawn.logprobs(), prompt_logprobs, errors, error_codes, swaps_done)
+        entry.give_back()
+        return result
+
+    @property
+    def _host_tier(self) -> HostTier:
+        assert self._host is not None, "I20: a swap without host blocks"
+        return self._host
+
+    @torch.inference_mode()
+    def _run_swaps(self, swaps: Sequence[BlockSwap]) -> Callable[[], int]:
+        self._host_tier.swap(swaps)
+        return self._host_tier.finish
 
     def _compute(self, plan: StepPlan) -> tuple[RingEntry, Tensor | None]:
         # The step's buffer, and its hidden states [tokens, ..]; None where a graph has computed the logits too.
@@ -176,16 +212,3 @@ class ModelRunner:
         hidden = self._forward(num_rows, num_tokens, num_blocks=self._tables.max_blocks, max_queries=num_tokens)
         self._sampler.rehearse(self._forward.score(hidden[:num_rows]))
         return entry.give_back
-
-
-def _collect(entry: RingEntry, drawn: Drawn | None, scores: Callable[[], PromptEntries] | None) -> StepResult:
-    # Runs behind the step's event: what was copied to the host is there.
-    prompt_logprobs = {} if scores is None else scores()
-    if drawn is None:
-        result = StepResult(tokens=(), logprobs=(), prompt_logprobs=prompt_logprobs)
-    else:
-        token_ids = tuple(entry.results[: len(drawn.slots)].tolist())
-        errors, error_codes = drawn.errors(token_ids)
-        result = StepResult(token_ids, drawn.logprobs(), prompt_logprobs, errors, error_codes)
-    entry.give_back()
-    return result

@@ -47,6 +47,15 @@ class Settings:
         text = ", ".join(f"{name} {value:g}" for name, value in sampling.items())
         self.add("default_sampling", text or "temperature 1", "where a request is silent")
 
+    def add_host_blocks(self, num_blocks: int, bytes_per_block: int) -> None:
+        """Note the host's tier; raises `ConfigError` where it could hold nothing."""
+        if num_blocks < 1:
+            raise ConfigError(
+                f"kv_offload_gib holds no KV block of {bytes_per_block / 2**20:,.1f} MiB; give more, or 0 for none"
+            )
+        size = num_blocks * bytes_per_block / 2**20
+        self.add("kv_host_blocks", num_blocks, f"{size:,.0f} MiB of the host's memory, kv_offload_gib as given")
+
     def add_start(self) -> None:
         """Note what the start took, when it is over."""
         phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items())
@@ -75,7 +84,8 @@ def resolve_device(config: EngineConfig, settings: Settings) -> torch.device:
     if name == "cpu":
         reason = f"{reason}; {torch.get_num_threads()} threads"
     settings.add("device", name, reason)
-    return torch.device(name)
+    # With its index: some calls of torch take no other form.
+    return torch.device(name, torch.cuda.current_device()) if name == "cuda" else torch.device(name)
 
 
 def resolve_dtype(

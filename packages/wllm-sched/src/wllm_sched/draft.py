@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from wllm_cache import HostPool
 from wllm_sched.chunking import Chunk
 from wllm_sched.plan import BlockCopy, NewBlocks, NewSlot, Row, StepPlan
 from wllm_sched.request import Sample
@@ -29,6 +30,7 @@ class Draft:
     new_slots: list[NewSlot] = field(default_factory=list)
     new_blocks: list[NewBlocks] = field(default_factory=list)
     copies: list[BlockCopy] = field(default_factory=list)
+    swaps_needed: int = 0
 
     @property
     def chunks(self) -> list[Chunk]:
@@ -46,6 +48,8 @@ class Draft:
 
     def add_chunk(self, sample: Sample, row: Row) -> None:
         """Add a row of a sample that prefills; one that draws from a single token is the same work as a decode."""
+        self.swaps_needed = max(self.swaps_needed, sample.table.arrival)
+        sample.table.arrival = 0  # whatever the sample computes from now on runs behind this row
         if row.count == row.samples == 1:
             self.decode_rows.append(row)
             self.decode_samples.append(sample)
@@ -53,8 +57,8 @@ class Draft:
             self.chunk_rows.append(row)
             self.chunk_samples.append(sample)
 
-    def finish(self, step: int) -> Flight | None:
-        """The plan of step number `step`, or None if there is nothing to do in it."""
+    def finish(self, step: int, host: HostPool | None) -> Flight | None:
+        """The plan of step number `step`, with swaps that `host` has issued, or None if it has no row."""
         rows = (*self.decode_rows, *self.chunk_rows)
         if not rows:
             return None
@@ -64,6 +68,8 @@ class Draft:
             new_slots=tuple(self.new_slots),
             new_blocks=tuple(self.new_blocks),
             copies=tuple(self.copies),
+            swaps=() if host is None else host.take(self.swaps_needed),
+            swaps_needed=self.swaps_needed,
             num_decode_rows=len(self.decode_rows),
         )
         num_draws = len(self.decode_rows) + sum(row.samples for row in self.chunk_rows)

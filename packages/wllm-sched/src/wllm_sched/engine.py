@@ -55,12 +55,15 @@ class EngineLoop:
             self._launch(plan)
         if self._in_flight and (plan is None or len(self._in_flight) >= self.depth):
             self._commit_oldest()
+        elif plan is None:
+            self._settle_swaps()
         return self.scheduler.take_events()
 
     def drain(self) -> None:
-        """Commit everything in flight; the events come with the next `step`."""
+        """Commit everything in flight, swaps too; the events come with the next `step`."""
         while self._in_flight:
             self._commit_oldest()
+        self._settle_swaps()
 
     def reset_prefix_cache(self) -> None:
         """Forget all cached prefixes; waits for what is in flight."""
@@ -91,6 +94,16 @@ class EngineLoop:
             self._failed = True
             raise
         self._in_flight.append((plan, handle, launched))
+
+    def _settle_swaps(self) -> None:
+        host = self.scheduler.pool.host
+        if host is not None and host.num_under_way:
+            try:
+                num_done = self.runner.swap(host.take(host.num_issued))
+            except Exception:
+                self._failed = True
+                raise
+            host.finish(num_done)
 
     def _commit_oldest(self) -> None:
         # The step leaves the line only after its wait, so that an interrupted wait (Ctrl+C) can be repeated.

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from wllm_cache import BlockSwap
 from wllm_sched.sampling import SamplingParams
 
 
@@ -63,6 +64,10 @@ class StepPlan:
 
     New slots come first, then new blocks, then copies, then rows. The first `num_decode_rows` rows compute one token
     and draw one, so they fit a decode graph. No row reads a block that another row of the same plan writes.
+
+    `swaps` copy blocks to or from the host, after all earlier steps and earlier swaps. Those next to each other in the
+    same direction have different sources and targets, and may run in any order. This step and later ones need not wait
+    for them, but its rows wait until the first `swaps_needed` of all swaps so far, its own included, are done.
     """
 
     step: int
@@ -70,6 +75,8 @@ class StepPlan:
     new_slots: tuple[NewSlot, ...] = ()
     new_blocks: tuple[NewBlocks, ...] = ()
     copies: tuple[BlockCopy, ...] = ()
+    swaps: tuple[BlockSwap, ...] = ()
+    swaps_needed: int = 0
     num_decode_rows: int = 0
 
     @property
@@ -98,7 +105,8 @@ class StepResult:
     asked for them to the entries of the prompt positions start+1 .. start+count of its row (none past the prompt's
     end).
     `errors` maps a slot to a failure that ends its request only (for example logits that are not finite). A slot is
-    also in `error_codes` when its request's own parameters are the cause.
+    also in `error_codes` when its request's own parameters are the cause. `swaps_done` of all swaps so far are known to
+    be done.
     """
 
     tokens: tuple[int, ...]
@@ -106,6 +114,7 @@ class StepResult:
     prompt_logprobs: Mapping[int, tuple[TokenLogprobs, ...]] = field(default_factory=dict)
     errors: Mapping[int, str] = field(default_factory=dict)
     error_codes: Mapping[int, str] = field(default_factory=dict)
+    swaps_done: int = 0
 
 
 class StepHandle(Protocol):
@@ -120,3 +129,6 @@ class Runner(Protocol):
 
     def launch(self, plan: StepPlan) -> StepHandle:
         """Start the step and return at once."""
+
+    def swap(self, swaps: Sequence[BlockSwap]) -> int:
+        """Run `swaps` without a step, wait for these and all before them, and return how many that are so far."""

@@ -8,6 +8,9 @@ touches a device, knows no text. One thread calls it, usually `EngineLoop`.
 Steps run in order on the device. So blocks and slots of a sample that ends are reused at once, even while rows of it
 are in flight: whatever those still write, a later step overwrites before it reads. Preemption is the exception (I9):
 the tokens in flight are needed to compute the sample again.
+
+With blocks on the host, a sample whose prefix is there gets a slot and blocks at once, and its rows are planned when
+its swaps are known to be done; only if there is nothing else to do, the device itself waits for them.
 """
 
 from __future__ import annotations
@@ -75,7 +78,12 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         """Whether a request, a plan in flight or an event is left."""
-        return bool(self._requests or self._flights or self._events)
+        return bool(self._requests or self._flights or self._events or self.num_swaps_under_way)
+
+    @property
+    def num_swaps_under_way(self) -> int:
+        """Swaps that are not known to be done; they hold blocks."""
+        return 0 if self.pool.host is None else self.pool.host.num_under_way
 
     def submit(self, submit: Submit) -> None:
         """Queue a request; raises `RequestRefused` for one that can never run."""
@@ -113,16 +121,23 @@ class Scheduler:
                 self._end(sample, "abort")
 
     def plan(self) -> StepPlan | None:
-        """The next step, which must be launched; None: commit what is in flight, then ask again."""
+        """The next step, which must be launched.
+
+        None: commit what is in flight, or with nothing in flight settle the swaps under way, then ask again.
+        """
         self._after_launch()
+        if self.pool.host is not None:
+            self.pool.host.save()
         if self.pool.num_free < len(self._running.decoding) and not self._make_room():
             return None
         draft = Draft()
         self._plan_decodes(draft)
         self._plan_prefill(draft)
-        flight = draft.finish(self._counters.steps_total)
+        flight = draft.finish(self._counters.steps_total, self.pool.host)
         if flight is None:
-            assert self._flights or not self._num_samples, "Stuck: nothing in flight, nothing to plan, work left"
+            assert self._flights or not self._num_samples or self.num_swaps_under_way, (
+                "Stuck: nothing in flight, nothing to plan, work left"
+            )
             return None
         self._flights.append(flight)
         self._counters.steps_total += 1
@@ -134,6 +149,8 @@ class Scheduler:
         self._after_launch()
         flight = self._flights.popleft()
         assert flight.plan is plan, f"Commit order: step {plan.step} is committed before step {flight.plan.step}"
+        if self.pool.host is not None:
+            self.pool.host.finish(result.swaps_done)
         tokens, logprobs, scores, errors = result.tokens, result.logprobs, result.prompt_logprobs, result.errors
         assert len(tokens) == len(logprobs) == flight.num_draws, (
             f"I6: step {plan.step} returned {len(tokens)} tokens for {flight.num_draws} sampling rows"
@@ -161,12 +178,13 @@ class Scheduler:
 
     def reset_prefix_cache(self) -> None:
         """Forget all cached prefixes, for example because the weights changed."""
-        assert not self._flights, "I9: the prefix cache is reset with steps in flight"
+        assert not self._flights and not self.num_swaps_under_way, "I9: the prefix cache is reset with steps in flight"
         self._after_launch()
         self.pool.reset()
 
     def stats(self) -> EngineStats:
         """Counters now."""
+        host = self.pool.host
         return EngineStats(
             num_running=len(self._running),
             num_waiting=self._num_samples - len(self._running),
@@ -174,6 +192,10 @@ class Scheduler:
             num_free_blocks=self.pool.num_free,
             prefix_cache_queries_total=self._admission.num_queried_tokens,
             prefix_cache_hits_total=self._admission.num_hit_tokens,
+            num_host_blocks=0 if host is None else host.num_blocks,
+            num_used_host_blocks=0 if host is None else host.num_used,
+            host_saves_total=0 if host is None else host.num_saves,
+            host_loads_total=0 if host is None else host.num_loads,
             **asdict(self._counters),
         )
 
@@ -212,6 +234,7 @@ class Scheduler:
         room = self.config.max_num_batched_tokens - len(draft.decode_rows)
         chunks = self.chunks if draft.decode_rows else None
         unplanned = deque(self._running.prefilling)
+        arriving: list[Sample] = []
         may_admit = True
         while room > 0:
             head = self._waiting.head() if may_admit and not self._running.is_full else None
@@ -224,9 +247,15 @@ class Scheduler:
                 sample = unplanned.popleft()
             else:
                 break
+            if self.pool.host is not None and sample.table.arrival > self.pool.host.num_done:
+                arriving.append(sample)
+                continue
             if chunks is not None:
                 room = min(room, chunks.allowance(sample.computed, draft.chunks))
             room -= self._plan_chunk(sample, room, draft)
+        if not draft.decode_rows and not draft.chunk_rows and not self._flights:
+            for sample in arriving:
+                room -= self._plan_chunk(sample, room, draft)
 
     def _plan_chunk(self, sample: Sample, room: int, draft: Draft) -> int:
         start, known = sample.computed, len(sample.token_ids)
@@ -258,14 +287,15 @@ class Scheduler:
         return admitted
 
     def _make_room(self) -> bool:
-        # True when every decoding sample can have its next block; False when steps must be committed before preempting.
+        # True when every decoding sample can have its next block; False when steps must be committed, or swaps settled,
+        # before preempting.
         while True:
             needed = sum(sample.computed == sample.table.num_tokens for sample in self._running.decoding.values())
             if needed <= self.pool.num_free:
                 return True
             if self._drop_prompt_tables():
                 continue
-            if self._flights:
+            if self._flights or self.num_swaps_under_way:
                 return False
             self._preempt(self._running.last())
 

@@ -11,7 +11,7 @@ from wllm_sched.testing.runner import FakeResult
 
 
 class CheckedScheduler(Scheduler):
-    """I1 to I3 after every plan, commit and abort; I10 and, with a `FakeRunner`'s results, I14."""
+    """I1 to I3 and I20 after every plan, commit and abort; I10 and, with a `FakeRunner`'s results, I14."""
 
     def plan(self) -> StepPlan | None:
         """As the base class."""
@@ -41,7 +41,7 @@ class CheckedScheduler(Scheduler):
         in_flight = Counter(
             sample for flight in self._flights for row, sample in zip(flight.plan.rows, flight.samples) if row.samples
         )
-        references: Counter[int] = Counter()
+        references = Counter(() if self.pool.host is None else self.pool.host.held_blocks())
         num_running = num_unfinished = 0
         for request in self._requests.values():
             if request.prompt_table is not None:

@@ -29,12 +29,22 @@ class FakeEngine(EngineLoop):
         *,
         num_blocks: int = 64,
         block_size: int = 4,
+        num_host_blocks: int = 0,
+        swap_lag: int = 0,
         depth: int = 2,
         chunks: ChunkPolicy | None = None,
         scheduler_type: type[Scheduler] = CheckedScheduler,
     ) -> None:
-        self.pool = BlockPool(num_blocks, block_size)
-        self.device = FakeRunner(num_blocks, block_size, model, depth=depth, pool=self.pool)
+        self.pool = BlockPool(num_blocks, block_size, num_host_blocks=num_host_blocks)
+        self.device = FakeRunner(
+            num_blocks,
+            block_size,
+            model,
+            depth=depth,
+            pool=self.pool,
+            num_host_blocks=num_host_blocks,
+            swap_lag=swap_lag,
+        )
         policy = FixedChunks(config.max_num_batched_tokens) if chunks is None else chunks
         super().__init__(scheduler_type(config, self.pool, policy), self.device, depth=depth)
 

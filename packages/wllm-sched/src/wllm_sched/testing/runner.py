@@ -2,16 +2,18 @@
 
 Runs plans in order and shows results only when a handle is waited for, like a device behind a stream. Checks what a
 real device would silently get wrong: I4 (writes to sealed or shared blocks), I6 (who writes the token table), I7 (a
-plan buffer is reused too early), I8 (steps in flight), I10 (tokens that do not exist), and that every read finds the
-KV of the exact prefix.
+plan buffer is reused too early), I8 (steps in flight), I10 (tokens that do not exist), I20 (blocks that are touched
+while they are copied to or from the host), and that every read finds the KV of the exact prefix.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, groupby
 
-from wllm_cache import BlockPool
+from wllm_cache import BlockPool, BlockSwap
 from wllm_sched.plan import NewSlot, Row, StepPlan, StepResult, TokenLogprobs
 from wllm_sched.testing.model import FakeModel
 
@@ -33,32 +35,46 @@ class _Slot:
 
 
 class _Handle:
-    def __init__(self, result: FakeResult) -> None:
+    def __init__(self, runner: FakeRunner, result: FakeResult) -> None:
+        self._runner = runner
         self._result = result
         self.waited = False
 
     def wait(self) -> FakeResult:
         assert not self.waited, "I7: a step is waited for twice"
         self.waited = True
-        return self._result
+        return replace(self._result, swaps_done=self._runner.num_swaps)
 
 
 class FakeRunner:
     """Simulates `num_blocks` blocks of `block_size` tokens; `pool`, if given, tells which blocks are sealed.
 
-    `depth` is the number of plan buffers, so of steps that may be in flight. Counts launches, tokens and copies.
+    `depth` is the number of plan buffers, so of steps that may be in flight. A swap runs `swap_lag` steps after the one
+    that it came with, or when it is waited for. Counts launches, tokens, copies and swaps.
     """
 
     def __init__(
-        self, num_blocks: int, block_size: int, model: FakeModel, *, depth: int = 2, pool: BlockPool | None = None
+        self,
+        num_blocks: int,
+        block_size: int,
+        model: FakeModel,
+        *,
+        depth: int = 2,
+        pool: BlockPool | None = None,
+        num_host_blocks: int = 0,
+        swap_lag: int = 0,
     ) -> None:
         self.model = model
         self.num_launched = 0
         self.num_copies = 0
+        self.num_swaps = 0
         self.num_tokens = 0
         self.largest_step = 0
         self._block_size = block_size
         self._kv: list[list[int | None]] = [[None] * block_size for _ in range(num_blocks)]
+        self._host: list[list[int | None]] = [[None] * block_size for _ in range(num_host_blocks)]
+        self._swap_lag = swap_lag
+        self._swaps: deque[tuple[int, Sequence[BlockSwap]]] = deque()  # that have not run, and the steps they came with
         self._slots: dict[int, _Slot] = {}
         self._pool = pool
         self._ring: list[_Handle | None] = [None] * depth
@@ -72,6 +88,10 @@ class FakeRunner:
         self.num_launched += 1
         self.num_tokens += plan.num_tokens
         self.largest_step = max(self.largest_step, plan.num_tokens)
+        self._swaps.append((plan.step, plan.swaps))
+        while self._swaps and (self._swaps[0][0] + self._swap_lag <= plan.step or self.num_swaps < plan.swaps_needed):
+            self._run_swaps()
+        assert self.num_swaps >= plan.swaps_needed, f"I20: {plan.swaps_needed} swaps are waited for, not all were given"
         self._enter(plan)
         self._check_shape(plan)
         for row in plan.rows:
@@ -79,9 +99,29 @@ class FakeRunner:
         written: set[int] = set()
         for row in plan.rows:
             self._write(row, written)
-        handle = _Handle(self._draw(plan))
+        handle = _Handle(self, self._draw(plan))
         self._ring[buffer] = handle
         return handle
+
+    def swap(self, swaps: Sequence[BlockSwap]) -> int:
+        """Run all swaps."""
+        self._swaps.append((self.num_launched, swaps))
+        while self._swaps:
+            self._run_swaps()
+        return self.num_swaps
+
+    def _run_swaps(self) -> None:
+        _, swaps = self._swaps.popleft()
+        self.num_swaps += len(swaps)
+        for to_host, group in groupby(swaps, key=lambda swap: swap.to_host):
+            pairs = [(swap.block, swap.host_block) for swap in group]
+            # Each is the target of one swap only: a real device copies them all at once.
+            assert len({pair[to_host] for pair in pairs}) == len(pairs), f"I20: two swaps write one block: {pairs}"
+            for block, host_block in pairs:
+                if to_host:
+                    self._host[host_block] = self._kv[block].copy()
+                else:
+                    self._kv[block] = self._host[host_block].copy()
 
     def _enter(self, plan: StepPlan) -> None:
         for entry in plan.new_slots:
@@ -112,8 +152,10 @@ class FakeRunner:
     def _read(self, row: Row) -> None:
         # Before any write of this step: no row may depend on what another row of the step computes.
         held, size = self._slots[row.slot], self._block_size
+        arriving = {swap.block for swap in self._waiting_swaps() if not swap.to_host}
         for index in range(-(-row.start // size)):
             first = index * size
+            assert held.blocks[index] not in arriving, f"I20: {row} reads a block that is being loaded"
             expected = held.states[first : min(first + size, row.start)]
             found = self._kv[held.blocks[index]][: len(expected)]
             assert found == expected, f"Wrong KV: {row}, block {held.blocks[index]}, tokens from {first}"
@@ -130,6 +172,10 @@ class FakeRunner:
 
     def _check_writable(self, block: int) -> None:
         assert self._pool is None or not self._pool.is_sealed(block), f"I4: sealed block {block} is written"
+        assert all(swap.block != block for swap in self._waiting_swaps()), f"I20: block {block} is written in a swap"
+
+    def _waiting_swaps(self) -> Iterator[BlockSwap]:
+        return chain.from_iterable(swaps for _, swaps in self._swaps)
 
     def _draw(self, plan: StepPlan) -> FakeResult:
         tokens: list[int] = []

@@ -41,6 +41,8 @@ class Workload:
     submits: tuple[tuple[int, Submit], ...]
     aborts: tuple[tuple[int, Abort], ...]
     cuts: tuple[tuple[int, float], ...]
+    num_host_blocks: int = 0
+    swap_lag: int = 0
 
 
 @dataclass(slots=True)
@@ -56,6 +58,8 @@ class Totals:
     prefix_block_hits: int = 0
     aborts_in_flight: int = 0
     block_copies: int = 0
+    host_saves: int = 0
+    host_loads: int = 0
     refused: int = 0
     errors: int = 0
     deepest: int = 0
@@ -135,6 +139,8 @@ def random_workload(rng: Random) -> Workload:
         submits=tuple(submits),
         aborts=tuple(sorted(aborts, key=lambda entry: entry[0])),
         cuts=tuple(sorted(cuts)),
+        num_host_blocks=rng.choice([0, 1, num_blocks // 2, 4 * num_blocks, 4 * num_blocks]),
+        swap_lag=rng.choice([0, 0, 1, 3, 30]),
     )
 
 
@@ -145,6 +151,8 @@ def run_workload(workload: Workload, scheduler_type: type[Scheduler] = CheckedSc
         workload.model,
         num_blocks=workload.num_blocks,
         block_size=workload.block_size,
+        num_host_blocks=workload.num_host_blocks,
+        swap_lag=workload.swap_lag,
         depth=workload.depth,
         chunks=FixedChunks(workload.chunk_tokens),
         scheduler_type=scheduler_type,
@@ -176,6 +184,8 @@ def run_workload(workload: Workload, scheduler_type: type[Scheduler] = CheckedSc
     totals.prefix_block_hits = stats.prefix_cache_hits_total // workload.block_size
     totals.aborts_in_flight = stats.aborts_in_flight_total
     totals.block_copies = loop.device.num_copies
+    totals.host_saves = stats.host_saves_total
+    totals.host_loads = stats.host_loads_total
     totals.errors = answers.num_errors
     totals.deepest = stats.max_in_flight_seen
     return totals
