@@ -68,7 +68,7 @@ def source_of_files(parts: tuple[str, ...], change: Change = _as_it_is) -> str:
     pieces = []
     for part in (*PRELUDE, *parts):
         if part == "primitives.cuh":
-            files = [HERE / twin for twin in ("runtime.h", "primitives.h", "matrices.h")]
+            files = [HERE / twin for twin in ("runtime.h", "grid.h", "primitives.h", "matrices.h")]
         else:
             files = [CSRC / part]
         for file in files:

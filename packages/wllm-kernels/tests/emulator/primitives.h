@@ -1,5 +1,5 @@
 // First half of the twin of csrc/primitives.cuh: the declarations, and what of CUDA's own the kernels use, in plain
-// C++. types.cuh and runtime.h come in front of it.
+// C++. types.cuh, runtime.h and grid.h come in front of it.
 #define DEVICE static inline
 #define UNROLL
 #define HERE(WHAT) emulator::Place{WHAT, file, line}
