@@ -115,12 +115,16 @@ class EngineCollector(Collector):
         yield self._gauge("kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.", used)
         yield self._gauge("kv_blocks", "KV blocks of the pool.", stats.num_blocks)
         yield self._gauge("kv_blocks_free", "KV blocks that no request holds.", stats.num_free_blocks)
+        yield self._gauge("kv_host_blocks", "KV blocks in the host's memory.", stats.num_host_blocks)
+        yield self._gauge("kv_host_blocks_used", "Of these, blocks that hold a prefix.", stats.num_used_host_blocks)
         yield self._gauge("max_steps_in_flight", "Most steps seen in flight.", stats.max_in_flight_seen)
         for name, text, value in (
             ("prompt_tokens", "Prompt tokens taken.", stats.prompt_tokens_total),
             ("generation_tokens", "Tokens generated.", stats.generation_tokens_total),
             ("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", stats.prefix_cache_queries_total),
             ("prefix_cache_hits", "Prompt tokens found in the prefix cache.", stats.prefix_cache_hits_total),
+            ("kv_host_saves", "KV blocks copied to the host's memory.", stats.host_saves_total),
+            ("kv_host_loads", "KV blocks that came back from there.", stats.host_loads_total),
             ("num_preemptions", "Requests that lost their blocks and were recomputed.", stats.preemptions_total),
             ("engine_steps", "Steps of the engine.", stats.steps_total),
             ("prefill_chunks", "Prefill chunks computed.", stats.prefill_chunks_total),

@@ -1,10 +1,16 @@
 """Probes, metrics, models, routes that do not exist."""
 
 import json
+from types import SimpleNamespace
+from typing import cast
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+
+from wllm_api.client import EngineClient
+from wllm_api.metrics import EngineCollector
+from wllm_sched import EngineStats
 
 VLLM_SERIES = [
     "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "prefix_cache_queries_total",
@@ -105,3 +111,16 @@ def test_both_loopbacks_answer(client: httpx.Client) -> None:
     port = client.base_url.port
     for host in ("127.0.0.1", "localhost"):
         assert httpx.get(f"http://{host}:{port}/health").status_code == 200
+
+
+def test_blocks_in_the_hosts_memory_are_counted() -> None:
+    stats = EngineStats(num_host_blocks=8, num_used_host_blocks=3, host_saves_total=5, host_loads_total=2)
+    engine = cast(EngineClient, SimpleNamespace(stats=stats, num_restarts=0))
+    families = {family.name: family.samples[0] for family in EngineCollector(engine, "m", "wllm:").collect()}
+    assert families["wllm:kv_host_blocks"].value == 8
+    assert families["wllm:kv_host_blocks_used"].value == 3
+    assert (families["wllm:kv_host_saves"].name, families["wllm:kv_host_saves"].value) == (
+        "wllm:kv_host_saves_total",
+        5,
+    )
+    assert families["wllm:kv_host_loads"].value == 2
