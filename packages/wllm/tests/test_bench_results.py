@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,22 @@ def test_this_machine_is_itself() -> None:
     assert here.is_same_as(Machine.from_json(here.to_json()))
     assert here.num_cpus >= 1
     assert here.torch is not None
+
+
+def test_plots_are_written(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="plots need the extra wllm[bench]")
+    from wllm.bench.plots import plot
+
+    rows = [step("a", 1.0, 1.5, floor=0.5, model="m"), step("b", 2.0, model="m"), step("c", error="died", model="m")]
+    files = plot(report(*rows), tmp_path / "plots")
+    assert [path.name for path in files] == ["compare-m.png", "compare-m.svg"]
+    assert files[0].read_bytes().startswith(b"\x89PNG")
+    assert "</svg>" in files[1].read_text(encoding="utf-8")
+
+
+def test_plots_without_matplotlib_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from wllm.bench.plots import plot
+
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(BenchError, match=r"pip install wllm\[bench\]"):
+        plot(report(step("a", 1.0)), tmp_path)

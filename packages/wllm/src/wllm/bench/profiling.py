@@ -111,8 +111,6 @@ class Look:
             steps = self._steps()
             with profiler(activities=activities, experimental_config=threads) as seen:
                 self._scene.act()
-                # What is still in flight belongs to these steps.
-                self._driver.engine.drain()
             steps = self._steps() - steps
         return spans_of(seen), steps
 

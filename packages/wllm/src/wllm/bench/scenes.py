@@ -14,7 +14,10 @@ _PREFILLS = 5
 
 
 class Scene(Protocol):
-    """`prepare`, then `act`, which is what is looked at, then `clear_up`; may be repeated."""
+    """`prepare`, then `act`, which is what is looked at, then `clear_up`; may be repeated.
+
+    Nothing is in flight before and after `act`, so whatever is counted meanwhile belongs to its steps.
+    """
 
     what: str
 
@@ -54,11 +57,13 @@ class DecodeScene:
             started.update(event.request_id for event in engine.step())
         for _ in range(_SETTLED):
             engine.step()
+        engine.drain()
 
     def act(self) -> None:
         """The steps."""
         for _ in range(self._steps):
             self._driver.engine.step()
+        self._driver.engine.drain()
 
     def clear_up(self) -> None:
         """Abort the batch."""
