@@ -7,8 +7,10 @@ tokens one by one through its own cache, as its generate() does, so a comparison
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 import transformers
@@ -37,7 +39,7 @@ class Parity:
 
     def check(self, prompt: list[int], tokens: list[int], logprobs: list[dict] | None) -> None:
         assert tokens, "nothing was generated, so nothing was compared"
-        reference = reference_logprobs(self.model, prompt, tokens)
+        reference = reference_logprobs(self.model, tuple(prompt), tuple(tokens))
         for step, (token, row) in enumerate(zip(tokens, reference, strict=True)):
             self.positions += 1
             best, second = row.topk(2).values.tolist()
@@ -69,16 +71,25 @@ class Parity:
                 assert float(value) - worst <= LOGPROB_TOLERANCE, f"step {step}: token {int(token)} is missing"
 
 
+@lru_cache(maxsize=64)  # modes share their prompts, and should give the same tokens
 @torch.inference_mode()
-def reference_logprobs(model: transformers.PreTrainedModel, prompt: list[int], tokens: list[int]) -> torch.Tensor:
+def reference_logprobs(
+    model: transformers.PreTrainedModel, prompt: tuple[int, ...], tokens: tuple[int, ...]
+) -> torch.Tensor:
     """Log-probabilities [tokens, vocab] before each of `tokens`, through transformers' own cache."""
     # A dynamic rotation keeps the longest text it has seen, over all calls; a single token resets it.
     model(torch.tensor([prompt[:1]]))
     rows = []
     inputs, cache = torch.tensor([prompt]), None
+    argument = cache_argument(model)
     for token in tokens:
-        out = model(inputs, cache=cache, use_cache=True)
-        cache = out.cache
+        out = model(inputs, **{argument: cache}, use_cache=True)
+        cache = out[argument]
         rows.append(out.logits[0, -1].float().log_softmax(-1))
         inputs = torch.tensor([[token]])
     return torch.stack(rows)
+
+
+def cache_argument(model: transformers.PreTrainedModel) -> str:
+    """The name that this release of transformers has for a model's cache, argument and result alike."""
+    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
