@@ -172,3 +172,68 @@ def test_every_block_has_work_at_once(results: int) -> None:
             assert 0 < chosen.blocks <= tiles and chosen.blocks <= 2 * count
             rounds = -(-tiles // chosen.blocks)
             assert (rounds - 1) * chosen.blocks < tiles
+
+
+def run_norm(
+    emulator: Emulator, x: Tensor | None, residual: Tensor, norm: Tensor, weight: Tensor, kind: str | None = None
+) -> tuple[Tensor, Tensor]:
+    """Results in float32, and the new residual; both in memory that held NaN."""
+    total = residual if x is None else emulator.guard(torch.full_like(residual, torch.nan))
+    results = weight.shape[0] // (1 if kind is None else 2)
+    out = emulator.guard(torch.full((residual.shape[0], results), torch.nan))
+    linear.norm_linear(residual, x, norm, 1e-2, weight, None, kind, None if x is None else total, out)
+    return out, total
+
+
+# The weight is the unit matrix, so that the results are what was normed.
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("tokens", "inputs"), [(1, 8), (1, 2120), (3, 840), (8, 136), (8, 896)])
+@pytest.mark.parametrize("added", [True, False])
+def test_norm(emulator: Emulator, dtype: torch.dtype, tokens: int, inputs: int, added: bool) -> None:
+    emulator.seed = tokens
+    wide = torch.full((tokens, inputs + 24), torch.nan).to(dtype)
+    x = wide[:, 8 : 8 + inputs].normal_() if added else None
+    residual = emulator.guard((2 * torch.randn(tokens, inputs)).to(dtype))
+    norm = emulator.guard(torch.randn(inputs).to(dtype), constant=True)
+    unit = emulator.guard(torch.eye(inputs).to(dtype), constant=True)
+    before = residual.clone()
+    out, total = run_norm(emulator, x, residual, norm, unit)
+    expected_total, expected = torch.empty_like(residual), torch.empty(tokens, inputs)
+    reference.norm_linear(residual, x, norm, 1e-2, unit, None, None, expected_total, expected)
+    assert torch.equal(total, expected_total) and torch.equal(residual, before)
+    torch.testing.assert_close(out, expected, atol=1e-6, rtol=2 * torch.finfo(dtype).eps)
+    assert (out == expected).float().mean() > 0.97
+
+
+@pytest.mark.parametrize("kind", [None, "silu"])
+def test_norm_in_front_of_a_layer(emulator: Emulator, kind: str | None) -> None:
+    weight, _ = layer(emulator, torch.float16, 200, 264)
+    x, residual, norm = (emulator.guard(torch.randn(size).half()) for size in ((4, 264), (4, 264), (264,)))
+    norm = emulator.guard(norm, constant=True)
+    out, _ = run_norm(emulator, x, residual, norm, weight, kind)
+    expected = torch.empty_like(out)
+    reference.norm_linear(residual, x, norm, 1e-2, weight, None, kind, None, expected)
+    torch.testing.assert_close(out, expected, atol=0.05, rtol=0.01)
+
+
+def test_norm_on_turing(turing: Emulator) -> None:
+    weight, _ = layer(turing, torch.float16, 24, 2120)
+    residual, norm = turing.guard(torch.randn(1, 2120).half()), turing.guard(torch.ones(2120).half(), constant=True)
+    out, _ = run_norm(turing, None, residual, norm, weight)
+    expected = torch.empty_like(out)
+    reference.norm_linear(residual, None, norm, 1e-2, weight, None, None, None, expected)
+    torch.testing.assert_close(out, expected, atol=0.05, rtol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "inputs", "serves"),
+    [(8, 896, True), (2, 4096, True), (1, 8192, True), (9, 64, False), (8, 1024, False), (1, 8296, False)],
+)
+def test_a_norm_of_as_many_tokens_as_a_block_holds(tokens: int, inputs: int, serves: bool) -> None:
+    residual, norm, weight = (torch.zeros(size).half() for size in ((tokens, inputs), (inputs,), (8, inputs)))
+    assert linear.fits_norm(None, residual, norm, weight) is serves
+    if not serves:
+        with pytest.raises(
+            InvalidArgument, match="the kernel with a norm takes up to 8 tokens of 16640 bytes together"
+        ):
+            linear.norm_linear(residual, None, norm, 1e-5, weight, None, None, None, torch.zeros(tokens, 8))

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
+from torch.compiler import is_compiling
 
 from wllm_kernels import reference
 from wllm_kernels.device import activation as device_activation
@@ -66,8 +67,9 @@ class Op:
 
     def __call__(self, first: torch.Tensor, *rest: object) -> None:
         """Run on the device of `first`."""
-        function = self._functions.get(first.device.type)
-        if function is None or torch.compiler.is_compiling():
+        # `is_cuda` is one look at the tensor, the name of its device five.
+        function = self._functions.get("cuda" if first.is_cuda else first.device.type)
+        if function is None or is_compiling():
             self._overload(first, *rest)
         else:
             # torch's dispatcher would find the same function, 4 to 10 us later, some 150 times a step.
@@ -105,6 +107,13 @@ skinny_linear = Op(
     "Tensor x, Tensor weight, Tensor? bias, str? kind, Tensor(a!) out",
     reference.skinny_linear,
     device_linear.skinny_linear,
+)
+norm_linear = Op(
+    "norm_linear",
+    "Tensor residual, Tensor? x, Tensor norm, float eps, Tensor weight, Tensor? bias, str? kind, "
+    "Tensor(a!)? new_residual, Tensor(b!) out",
+    reference.norm_linear,
+    device_linear.norm_linear,
 )
 prepare_step = Op(
     "prepare_step",
@@ -155,6 +164,7 @@ OPS = (
     rms_norm,
     act_mul,
     skinny_linear,
+    norm_linear,
     append_blocks,
     prepare_step,
     advance_step,

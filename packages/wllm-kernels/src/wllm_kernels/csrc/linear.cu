@@ -1,226 +1,24 @@
-// A linear layer for few tokens: y[tokens, outputs] = x[tokens, inputs] * W[outputs, inputs]^T + bias, as fast as W can
-// be read.
-//
-// The tensor cores take 16 rows of W as their first operand and up to 8 tokens, transposed, as their second: 8 tokens
-// take the time of one. A lane copies 16 bytes of a row, 8 neighbouring inputs, and reads x likewise. The operands'
-// layout wants a lane's inputs elsewhere, but the order of a sum's terms is free as long as both operands have the same;
-// so each lane multiplies just what it has copied, and the warps need no barrier.
-//
-// A block computes tiles of 8 or 16 outputs (the lower half of the operand is empty, or not). Its warps take slots of
-// inputs in turn and add up their sums in a fixed order, which depends on the number of warps only: a token's result is
-// the same whatever the tile and the other tokens. Copies are on their way at any time, across tiles too, and the first
-// ones before the previous kernel ends: nobody who may still run writes W (pack_linear waits for who did).
-//
-// With an activation the first half of the outputs are gates: result i is act(output i) * output (results + i). A tile
-// then has 8 gates in one half of the operand, and what they gate in the other.
-struct LinearParameters {
-  const void* x;       // [tokens, inputs], rows of 16-byte pieces
-  const void* weight;  // [outputs, inputs], contiguous, likewise
-  const void* bias;    // [outputs], or null
-  void* out;           // [tokens, results], contiguous
-  i64 x_stride;        // elements between rows of x
-  int tokens;
-  int inputs;          // a multiple of 8
-  int outputs;
-  int kind;            // of the activation, or -1
-  int is_float;        // out is float32; else it has the type of x
-};
-
-constexpr int LINEAR_THREADS = 256;  // at most
-constexpr int CHUNK = 32;            // inputs that a warp reads of a row at once
-constexpr int CHUNKS = 2;            // of a slot: a line of the L2 from each row
-constexpr int SLOT_INPUTS = CHUNKS * CHUNK;
-#if __CUDA_ARCH__ >= 800
-constexpr int RING_BYTES = 8192;  // of a warp, on their way
-#else
-constexpr int RING_BYTES = 4096;  // its copies wait for themselves
-#endif
-
-template <class Element, int TILE_OUTPUTS, int NUM_TOKEN_TILES>
-struct LinearShape {
-  using T = Element;
-  static constexpr int TILE = TILE_OUTPUTS;
-  static constexpr int HALVES = TILE / 8;              // of the operand, with 8 rows of W each
-  static constexpr int TOKEN_TILES = NUM_TOKEN_TILES;  // of 8 tokens
-  static constexpr int PIECE_BYTES = WARP * 16, SLOT_BYTES = CHUNKS * HALVES * PIECE_BYTES;
-  static constexpr int STAGES = RING_BYTES / SLOT_BYTES;
-  // Floats from a token's sums to the next one's: the four tokens that a warp stores at once lie in different banks.
-  static constexpr int TOKEN_STRIDE = TILE + 4;
-  static constexpr int WARP_FLOATS = 8 * TOKEN_TILES * TOKEN_STRIDE;
-};
-
-// Results are the columns of out: outputs, or pairs of a gate and what it gates. A tile has `width` of them.
-struct Tiling {
-  int results, width, tiles, slots;
-  bool gated;
-};
-
-template <class Shape>
-DEVICE Tiling tiling_of(const LinearParameters& p) {
-  const bool gated = Shape::HALVES == 2 && p.kind >= 0;
-  const int results = gated ? p.outputs / 2 : p.outputs, width = gated ? 8 : Shape::TILE;
-  return {results, width, divide_up(results, width), divide_up(p.inputs, SLOT_INPUTS), gated};
-}
-
-// Where a warp copies from next.
-template <class Shape>
-struct Source {
-  const typename Shape::T* rows[Shape::HALVES];  // of this lane, from its first input on
-  int tile, slot;
-};
-
-// Rows behind the last are the last one: nothing is stored of them.
-template <class Shape>
-DEVICE void aim(Source<Shape>& source, const LinearParameters& p, const Tiling& tiling, int tile) {
-  const int lane = threadIdx.x % WARP;
-  source.tile = tile;
-  source.slot = threadIdx.x / WARP;
-  UNROLL
-  for (int half = 0; half < Shape::HALVES; half++) {
-    const int result = smaller(tile * tiling.width + (tiling.gated ? 0 : half * 8) + lane / 4, tiling.results - 1);
-    const int row = tiling.gated ? half * tiling.results + result : result;
-    source.rows[half] = (const typename Shape::T*)p.weight + (i64)row * p.inputs + lane % 4 * 8;
-  }
-}
-
-// Inputs behind the last become zeros. Behind the last tile there is nothing to copy.
-template <class Shape>
-DEVICE void copy_slot(u32 target, Source<Shape>& source, const LinearParameters& p, const Tiling& tiling) {
-  if (source.tile < tiling.tiles && source.slot < tiling.slots) {
-    const int end = p.inputs - threadIdx.x % 4 * 8;
-    UNROLL
-    for (int chunk = 0; chunk < CHUNKS; chunk++) {
-      const int input = source.slot * SLOT_INPUTS + chunk * CHUNK;
-      UNROLL
-      for (int half = 0; half < Shape::HALVES; half++) {
-        copy_async16(target, source.rows[half] + input, input < end);
-        target += Shape::PIECE_BYTES;
-      }
-    }
-    source.slot += blockDim.x / WARP;
-    if (source.slot >= tiling.slots) aim(source, p, tiling, source.tile + gridDim.x);
-  }
-  copy_async_commit();
-}
-
-// Rows of x, of this lane. Behind the last token is the last one.
-template <class Shape>
-struct Tokens {
-  const typename Shape::T* rows[Shape::TOKEN_TILES];
-
-  __device__ explicit Tokens(const LinearParameters& p) {
-    UNROLL
-    for (int i = 0; i < Shape::TOKEN_TILES; i++) {
-      const int token = smaller(i * 8 + (int)threadIdx.x % WARP / 4, p.tokens - 1);
-      rows[i] = (const typename Shape::T*)p.x + token * p.x_stride + threadIdx.x % 4 * 8;
-    }
-  }
-};
-
-template <class Shape>
-using TokenFragments = Vec16[CHUNKS][Shape::TOKEN_TILES];
-
-// Inputs behind the last become zeros, as those of W.
-template <class Shape>
-DEVICE void read_tokens(TokenFragments<Shape>& fragments, const Tokens<Shape>& tokens, int slot, int inputs) {
-  const int end = inputs - threadIdx.x % 4 * 8;
-  UNROLL
-  for (int chunk = 0; chunk < CHUNKS; chunk++) {
-    const int input = slot * SLOT_INPUTS + chunk * CHUNK;
-    UNROLL
-    for (int i = 0; i < Shape::TOKEN_TILES; i++) {
-      Vec16 v = {{0u, 0u, 0u, 0u}};
-      if (input < end) v = load16(tokens.rows[i] + input);
-      fragments[chunk][i] = v;
-    }
-  }
-}
-
-// Of multiply_add's fragments: [tile of tokens][element].
-template <class Shape>
-using LinearSums = float[Shape::TOKEN_TILES][4];
-
-template <class Shape>
-DEVICE void multiply(LinearSums<Shape>& sums, const u8* slot, const TokenFragments<Shape>& tokens) {
-  UNROLL
-  for (int chunk = 0; chunk < CHUNKS; chunk++) {
-    const u8* const piece = slot + chunk * Shape::HALVES * Shape::PIECE_BYTES;
-    const Vec16 upper = load16(piece);
-    Vec16 lower = {{0u, 0u, 0u, 0u}};
-    if constexpr (Shape::HALVES == 2) lower = load16(piece + Shape::PIECE_BYTES);
-    UNROLL
-    for (int word = 0; word < 4; word += 2) {
-      const u32 weights[4] = {upper.words[word], lower.words[word], upper.words[word + 1], lower.words[word + 1]};
-      UNROLL
-      for (int i = 0; i < Shape::TOKEN_TILES; i++) {
-        const Vec16& x = tokens[chunk][i];
-        multiply_add<typename Shape::T>(sums[i], weights, x.words[word], x.words[word + 1]);
-      }
-    }
-  }
-}
-
-// The sums of a warp: [token][output].
-template <class Shape>
-DEVICE void share_sums(float* shared, const LinearSums<Shape>& sums) {
-  const int lane = threadIdx.x % WARP, output = lane / 4, token = lane % 4 * 2;
-  UNROLL
-  for (int i = 0; i < Shape::TOKEN_TILES; i++) {
-    UNROLL
-    for (int j = 0; j < 2 * Shape::HALVES; j++) {
-      shared[(i * 8 + token + j % 2) * Shape::TOKEN_STRIDE + output + j / 2 * 8] = sums[i][j];
-    }
-  }
-}
-
-DEVICE float activate(int kind, float x) {
-  return kind == SILU ? activate<SILU>(x) : kind == GELU ? activate<GELU>(x) : activate<GELU_TANH>(x);
-}
-
-template <class Shape>
-DEVICE void store_results(const LinearParameters& p, const Tiling& tiling, int tile, const float* shared) {
-  using T = typename Shape::T;
-  const int warps = blockDim.x / WARP;
-  // An output of a token: the sum of the warps' sums, and the bias.
-  const auto output_at = [&](int token, int column, int output) {
-    float value = 0.f;
-    for (int warp = 0; warp < warps; warp++) {
-      value += shared[warp * Shape::WARP_FLOATS + token * Shape::TOKEN_STRIDE + column];
-    }
-    return p.bias ? value + to_float(((const T*)p.bias)[output]) : value;
-  };
-  for (int i = threadIdx.x; i < p.tokens * tiling.width; i += blockDim.x) {
-    const int token = i / tiling.width, column = i % tiling.width, result = tile * tiling.width + column;
-    if (result >= tiling.results) continue;
-    float value = output_at(token, column, result);
-    if (tiling.gated) {
-      // Rounded wherever the two ops one after the other round.
-      const float gate = rounded<T>(activate(p.kind, rounded<T>(value)));
-      value = gate * rounded<T>(output_at(token, column + 8, tiling.results + result));
-    }
-    const i64 place = (i64)token * tiling.results + result;
-    if (p.is_float) {
-      ((float*)p.out)[place] = value;
-    } else {
-      ((T*)p.out)[place] = from_float<T>(value);
-    }
-  }
-}
-
-template <class Shape>
+// The kernels of linear.cuh, and of linear_norm.cuh in front of it.
+template <class Shape, bool NORM>
 DEVICE void linear(const LinearParameters& p) {
+  using T = typename Shape::T;
   SHARED_MEMORY(shared);
   const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
   const Tiling tiling = tiling_of<Shape>(p);
   const u8* const ring = shared + warp * RING_BYTES + threadIdx.x % WARP * 16;
   const u32 target = shared_address(ring);
   float* const all_sums = (float*)(shared + warps * RING_BYTES);
+  T* const normed = (T*)(all_sums + 2 * warps * Shape::WARP_FLOATS);
 
   let_next_kernel_start();
   Source<Shape> source;
   aim(source, p, tiling, blockIdx.x);
   for (int i = 0; i < Shape::STAGES; i++) copy_slot(target + i * Shape::SLOT_BYTES, source, p, tiling);
-  const Tokens<Shape> tokens(p);
+  wait_for_previous_kernel();
+  if constexpr (NORM) add_and_normalise(p, normed, all_sums);
+  const Tokens<Shape> tokens = NORM ? Tokens<Shape>(normed, normed_stride(p.inputs), p.tokens)
+                                    : Tokens<Shape>((const T*)p.x, p.x_stride, p.tokens);
+
   int place = 0;  // in the ring
   LinearSums<Shape> sums;
   // Multiplies a slot, and reads what comes two slots later: x comes from the L2 the first time.
@@ -231,8 +29,6 @@ DEVICE void linear(const LinearParameters& p) {
     copy_slot(target + place, source, p, tiling);
     place = (place + Shape::SLOT_BYTES) % RING_BYTES;
   };
-  wait_for_previous_kernel();
-
   for (int tile = blockIdx.x, odd = 0; tile < tiling.tiles; tile += gridDim.x, odd ^= 1) {
     TokenFragments<Shape> first, second;
     read_tokens(first, tokens, warp, p.inputs);
@@ -251,19 +47,23 @@ DEVICE void linear(const LinearParameters& p) {
   }
 }
 
-#define LINEAR_KERNEL(NAME, T, TILE, TOKEN_TILES)      \
-  KERNEL(NAME, LinearParameters, LINEAR_THREADS, 2) {  \
-    linear<LinearShape<T, TILE, TOKEN_TILES>>(params); \
+#define LINEAR_KERNEL(NAME, T, TILE, TOKEN_TILES, NORM)      \
+  KERNEL(NAME, LinearParameters, LINEAR_THREADS, 2) {        \
+    linear<LinearShape<T, TILE, TOKEN_TILES>, NORM>(params); \
   }
 
 // linear_<type>_<outputs of a tile>x<tokens>
-LINEAR_KERNEL(linear_f16_8x8, f16, 8, 1)
-LINEAR_KERNEL(linear_f16_8x16, f16, 8, 2)
-LINEAR_KERNEL(linear_f16_16x8, f16, 16, 1)
-LINEAR_KERNEL(linear_f16_16x16, f16, 16, 2)
+LINEAR_KERNEL(linear_f16_8x8, f16, 8, 1, false)
+LINEAR_KERNEL(linear_f16_8x16, f16, 8, 2, false)
+LINEAR_KERNEL(linear_f16_16x8, f16, 16, 1, false)
+LINEAR_KERNEL(linear_f16_16x16, f16, 16, 2, false)
+LINEAR_KERNEL(norm_linear_f16_8x8, f16, 8, 1, true)
+LINEAR_KERNEL(norm_linear_f16_16x8, f16, 16, 1, true)
 #if __CUDA_ARCH__ >= 800
-LINEAR_KERNEL(linear_bf16_8x8, bf16, 8, 1)
-LINEAR_KERNEL(linear_bf16_8x16, bf16, 8, 2)
-LINEAR_KERNEL(linear_bf16_16x8, bf16, 16, 1)
-LINEAR_KERNEL(linear_bf16_16x16, bf16, 16, 2)
+LINEAR_KERNEL(linear_bf16_8x8, bf16, 8, 1, false)
+LINEAR_KERNEL(linear_bf16_8x16, bf16, 8, 2, false)
+LINEAR_KERNEL(linear_bf16_16x8, bf16, 16, 1, false)
+LINEAR_KERNEL(linear_bf16_16x16, bf16, 16, 2, false)
+LINEAR_KERNEL(norm_linear_bf16_8x8, bf16, 8, 1, true)
+LINEAR_KERNEL(norm_linear_bf16_16x8, bf16, 16, 1, true)
 #endif

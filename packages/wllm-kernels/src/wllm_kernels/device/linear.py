@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -25,19 +26,26 @@ _WARPS_PER_MULTIPROCESSOR = 16
 _RESERVED_BYTES = 1024  # of shared memory, by each block for the driver
 
 
+_LAYOUT = "7Qq5if"
+# Tokens that every block normalises for itself: as many as take so much of its shared memory.
+_NORM_TOKENS, _NORM_BYTES = 8, 16640
+
+
 def _shared_bytes(tile: int, token_tiles: int, warps: int, ring_bytes: int) -> int:
     return warps * (ring_bytes + 2 * 8 * token_tiles * (tile + 4) * 4)
 
 
 def _kernels(ring_bytes: int, dtypes: tuple[torch.dtype, ...]) -> dict[tuple[torch.dtype, int, int, int], Kernel]:
-    """By dtype, outputs of a tile, tiles of eight tokens, and warps."""
-    return {
-        (dtype, tile, token_tiles, warps): Kernel(
-            "linear", f"linear_{_SUFFIXES[dtype]}_{tile}x{8 * token_tiles}", "4Qq5i4x", 32 * warps,
-            _shared_bytes(tile, token_tiles, warps, ring_bytes), overlaps=True,
-        )
-        for dtype in dtypes for tile in (8, 16) for token_tiles in (1, 2) for warps in _WARPS
-    }  # fmt: skip
+    """By dtype, outputs of a tile, tiles of eight tokens (0: the kernel with a norm, for eight), and warps."""
+    kernels = {}
+    for dtype, tile, warps in product(dtypes, (8, 16), _WARPS):
+        for token_tiles, prefix, norm_bytes in ((0, "norm_", _NORM_BYTES), (1, "", 0), (2, "", 0)):
+            name = f"{prefix}linear_{_SUFFIXES[dtype]}_{tile}x{8 * max(token_tiles, 1)}"
+            shared = _shared_bytes(tile, max(token_tiles, 1), warps, ring_bytes) + norm_bytes
+            kernels[dtype, tile, token_tiles, warps] = Kernel(
+                "linear", name, _LAYOUT, 32 * warps, shared, overlaps=True
+            )
+    return kernels
 
 
 # RING_BYTES of linear.cu.
@@ -87,12 +95,62 @@ def skinny_linear(x: Tensor, weight: Tensor, bias: Tensor | None, kind: str | No
             f"{list(weight.shape)} and {weight.stride()}; device code takes 1 to {MAX_TOKENS} tokens of float16 or "
             "bfloat16, rows that are multiples of 16 bytes long and apart, and a contiguous weight"
         )
-    gpu = backends[x.device].properties(x.device)
-    tokens, inputs = x.shape
+    token_tiles = 1 if x.shape[0] <= 8 else 2
+    _launch(token_tiles, x, x.data_ptr(), row_stride("x", x), weight, bias, kind, out, (0, 0, 0), 0.0)
+
+
+def fits_norm(x: Tensor | None, residual: Tensor, norm: Tensor, weight: Tensor) -> bool:
+    """Whether `norm_linear` serves these on their GPU: few tokens, contiguous, of one dtype."""
+    tokens, inputs = residual.shape
+    if tokens > _NORM_TOKENS or 2 * tokens * (inputs + 32) > _NORM_BYTES:
+        return False
+    if norm.dtype != weight.dtype or not is_aligned(norm.data_ptr()) or not residual.is_contiguous():
+        return False
+    return fits(residual, weight) and (x is None or fits(x, weight))
+
+
+def norm_linear(
+    residual: Tensor,
+    x: Tensor | None,
+    norm: Tensor,
+    eps: float,
+    weight: Tensor,
+    bias: Tensor | None,
+    kind: str | None,
+    new_residual: Tensor | None,
+    out: Tensor,
+) -> None:
+    """`skinny_linear` of the RMS norm of `residual` + `x`, into `out`, and that sum into `new_residual`."""
+    if not fits_norm(x, residual, norm, weight):
+        raise InvalidArgument(
+            f"residual has dtype {residual.dtype} and shape {list(residual.shape)}; the kernel with a norm takes up to "
+            f"{_NORM_TOKENS} tokens of {_NORM_BYTES} bytes together, all of them float16 or bfloat16, contiguous and "
+            "aligned to 16 bytes"
+        )
+    x_at, x_stride = (0, 0) if x is None else (x.data_ptr(), row_stride("x", x))
+    new_at = 0 if new_residual is None else new_residual.data_ptr()
+    norm_at = norm.data_ptr(), residual.data_ptr(), new_at
+    _launch(0, residual, x_at, x_stride, weight, bias, kind, out, norm_at, eps)
+
+
+def _launch(
+    token_tiles: int,
+    first: Tensor,
+    x_at: int,
+    x_stride: int,
+    weight: Tensor,
+    bias: Tensor | None,
+    kind: str | None,
+    out: Tensor,
+    norm_at: tuple[int, int, int],
+    eps: float,
+) -> None:
+    gpu = backends[first.device].properties(first.device)
+    tokens, inputs = first.shape
     chosen = tiling(out.shape[1], inputs, kind is not None, gpu)
     kernels = _KERNELS if gpu.capability >= _AMPERE else _TURING_KERNELS
-    kernels[x.dtype, chosen.tile, 1 if tokens <= 8 else 2, chosen.warps].launch(
-        x.device, (chosen.blocks, 1, 1), x.data_ptr(), weight.data_ptr(), 0 if bias is None else bias.data_ptr(),
-        out.data_ptr(), row_stride("x", x), tokens, inputs, weight.shape[0],
-        _NO_ACTIVATION if kind is None else KINDS[kind], out.dtype == torch.float32,
+    kernels[first.dtype, chosen.tile, token_tiles, chosen.warps].launch(
+        first.device, (chosen.blocks, 1, 1), x_at, weight.data_ptr(), 0 if bias is None else bias.data_ptr(),
+        out.data_ptr(), *norm_at, x_stride, tokens, inputs, weight.shape[0],
+        _NO_ACTIVATION if kind is None else KINDS[kind], out.dtype == torch.float32, eps,
     )  # fmt: skip

@@ -18,6 +18,7 @@ from wllm_kernels.ops.checks import (
     expect_dtype,
     expect_kv,
     expect_shape,
+    result_like,
 )
 from wllm_kernels.plans import AttentionPlan
 from wllm_kernels.reference import attention_plan as reference_plan
@@ -67,7 +68,7 @@ def paged_attention(
     if not 0.0 <= softcap < math.inf:
         raise InvalidArgument(f"softcap is {softcap}; pass 0 (off) or a positive cap")
     if out is None:
-        out = torch.empty_like(q, memory_format=torch.contiguous_format)
+        out = result_like(None, q)
     else:
         expect_shape("out", out, *q.shape)
         expect_dtype("out", out, q.dtype)

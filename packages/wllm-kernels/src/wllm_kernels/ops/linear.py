@@ -1,9 +1,9 @@
 """Linear layers with weights packed once for the hardware.
 
-The layout of a packed weight belongs to this module: make one with `pack_linear`, use it with `linear` or `linear_act`.
-Quantised formats will join the same border. On a CPU float32 weights go into oneDNN's blocked layout: for the few rows
-of a decode step that is two to three times faster than the library's plain matrix product, which packs again on each
-call. On CUDA our own kernel serves few tokens, where the library's is far from the speed of memory.
+The layout of a packed weight belongs to this module: make one with `pack_linear`, use it with `linear`, `linear_act` or
+`norm_linear`. Quantised formats will join the same border. On a CPU float32 weights go into oneDNN's blocked layout:
+for the few rows of a decode step that is two to three times faster than the library's plain matrix product, which packs
+again on each call. On CUDA our own kernel serves few tokens, where the library's is far from the speed of memory.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from wllm_kernels.device import linear as device_linear
 from wllm_kernels.errors import InvalidArgument
 from wllm_kernels.ops.activation import Activation, act_mul
 from wllm_kernels.ops.checks import expect_device, expect_dtype, expect_shape
+from wllm_kernels.ops.norm import rms_norm
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,28 +56,42 @@ def pack_linear(weight: Tensor, bias: Tensor | None = None) -> PackedLinear:
     return PackedLinear("dense", in_features, out_features, weight, bias)
 
 
-def linear(x: Tensor, packed: PackedLinear, *, out_dtype: torch.dtype | None = None) -> Tensor:
+def linear(
+    x: Tensor, packed: PackedLinear, *, out_dtype: torch.dtype | None = None, out: Tensor | None = None
+) -> Tensor:
     """`x` [.., in_features] times the packed weight, plus its bias: [.., out_features].
 
     `out_dtype` is that of `x` (None), or float32: on CUDA the sums as they are, without a kernel for the conversion.
+    `out`, contiguous and of that dtype, gets the result where it is given.
     """
     _check(x, packed)
     out_dtype = x.dtype if out_dtype is None else out_dtype
     if out_dtype not in (x.dtype, torch.float32):
         raise InvalidArgument(f"out_dtype is {out_dtype} and x has {x.dtype}; pass that or torch.float32")
+    shape = (*x.shape[:-1], packed.out_features)
+    if out is not None:
+        expect_shape("out", out, *shape)
+        expect_dtype("out", out, out_dtype)
+        expect_device("out", out, x)
+        expect_contiguous("out", out)
     if packed.format == "onednn":
         result = torch.ops.mkldnn._linear_pointwise.default(x, packed.weight, packed.bias, "none", [], "")
-        return cast(Tensor, result)
+        return cast(Tensor, result) if out is None else out.copy_(result)
     tokens = x.reshape(-1, packed.in_features)
-    if _is_skinny(tokens, packed):
-        out = tokens.new_empty((tokens.shape[0], packed.out_features), dtype=out_dtype)
-        dispatch.skinny_linear(tokens, packed.weight, packed.bias, None, out)
-        return out.view(*x.shape[:-1], packed.out_features)
-    if x.is_cuda and out_dtype != x.dtype and x.dtype.itemsize == 2:
-        result = torch.mm(tokens, packed.weight.t(), out_dtype=out_dtype)
-        result = result if packed.bias is None else result.add_(packed.bias)
-        return result.view(*x.shape[:-1], packed.out_features)
-    return F.linear(x, packed.weight, packed.bias).to(out_dtype)
+    is_skinny = _is_skinny(tokens, packed)
+    if is_skinny or (x.is_cuda and out_dtype != x.dtype and x.dtype.itemsize == 2):
+        if out is None:
+            out = x.new_empty(shape, dtype=out_dtype)
+        rows = out.view(-1, packed.out_features)
+        if is_skinny:
+            dispatch.skinny_linear(tokens, packed.weight, packed.bias, None, rows)
+        else:
+            torch.mm(tokens, packed.weight.t(), out_dtype=out_dtype, out=rows)
+            if packed.bias is not None:
+                rows.add_(packed.bias)
+        return out
+    result = F.linear(x, packed.weight, packed.bias)
+    return result.to(out_dtype) if out is None else out.copy_(result)
 
 
 def linear_act(x: Tensor, packed: PackedLinear, kind: Activation) -> Tensor:
@@ -97,6 +112,49 @@ def linear_act(x: Tensor, packed: PackedLinear, kind: Activation) -> Tensor:
     out = x.new_empty((x.shape[0], packed.out_features // 2))
     dispatch.skinny_linear(x, packed.weight, packed.bias, kind, out)
     return out
+
+
+def norm_linear(
+    x: Tensor | None,
+    residual: Tensor,
+    norm_weight: Tensor,
+    eps: float,
+    packed: PackedLinear,
+    *,
+    kind: Activation | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`linear`, or with `kind` `linear_act`, of the RMS norm of `residual` + `x`, and that sum: [tokens, ..] both.
+
+    The sum is `residual`, changed in place, except where one kernel does it all (on CUDA, for a token or a few): there
+    it is other memory. Go on with what is returned. `x` None adds nothing.
+    """
+    _check(residual, packed)
+    if not _is_normed_inside(x, residual, norm_weight, packed, kind):
+        if x is None:
+            normed = rms_norm(residual, norm_weight, eps)
+        else:
+            normed, residual = rms_norm(x, norm_weight, eps, residual)
+        return linear(normed, packed) if kind is None else linear_act(normed, packed, kind), residual
+    new_residual = None if x is None else torch.empty_like(residual)
+    outputs = packed.out_features if kind is None else packed.out_features // 2
+    out = residual.new_empty((residual.shape[0], outputs))
+    dispatch.norm_linear(residual, x, norm_weight, eps, packed.weight, packed.bias, kind, new_residual, out)
+    return out, residual if new_residual is None else new_residual
+
+
+def _is_normed_inside(
+    x: Tensor | None, residual: Tensor, norm_weight: Tensor, packed: PackedLinear, kind: Activation | None
+) -> bool:
+    """What does not fit our own kernel takes the way of two, whose checks say what is wrong."""
+    if dispatch.norm_linear.implementation_names.get(residual.device.type) != "device" or residual.dim() != 2:
+        return False
+    if norm_weight.shape != residual.shape[1:] or norm_weight.device != residual.device:
+        return False
+    if x is not None and (x.shape != residual.shape or x.device != residual.device):
+        return False
+    if kind is not None and (packed.out_features % 2 or kind not in get_args(Activation)):
+        return False
+    return device_linear.fits_norm(x, residual, norm_weight, packed.weight)
 
 
 def _check(x: Tensor, packed: PackedLinear) -> None:

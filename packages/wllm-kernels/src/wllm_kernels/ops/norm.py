@@ -7,7 +7,7 @@ from typing import overload
 from torch import Tensor
 
 from wllm_kernels import dispatch
-from wllm_kernels.ops.checks import expect_contiguous, expect_device, expect_dtype, expect_shape, result_tensor
+from wllm_kernels.ops.checks import expect_contiguous, expect_device, expect_dtype, expect_shape, result_like
 
 
 @overload
@@ -46,7 +46,7 @@ def rms_norm(
     expect_dtype("weight", weight, x.dtype)
     expect_device("weight", weight, x)
     expect_contiguous("weight", weight)
-    out = result_tensor(out, x, *x.shape)
+    out = result_like(out, x)
     if residual is not None:
         expect_shape("residual", residual, *x.shape)
         expect_dtype("residual", residual, x.dtype)
