@@ -42,6 +42,11 @@ def test_results_in_float32(device: str) -> None:
         out = linear(rows, packed, out_dtype=torch.float32)
         assert out.dtype == torch.float32
         torch.testing.assert_close(out, linear(rows, packed).float(), atol=1e-5, rtol=2**-8)
+        given = torch.full((4, 6), torch.nan, device=device)
+        assert linear(rows, packed, out_dtype=torch.float32, out=given[:3]) is not None
+        assert torch.equal(given[:3], out) and bool(given[3].isnan().all())
+    with pytest.raises(InvalidArgument, match=r"out has shape \[4, 6\]"):
+        linear(x, pack_linear(weight), out=given)
     with pytest.raises(InvalidArgument, match=r"out_dtype is torch\.float16 and x has torch\.float32; pass that or"):
         linear(x, pack_linear(weight), out_dtype=torch.float16)
 

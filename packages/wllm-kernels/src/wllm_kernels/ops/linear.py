@@ -19,7 +19,7 @@ from wllm_kernels import dispatch
 from wllm_kernels.device import linear as device_linear
 from wllm_kernels.errors import InvalidArgument
 from wllm_kernels.ops.activation import Activation, act_mul
-from wllm_kernels.ops.checks import expect_device, expect_dtype, expect_shape
+from wllm_kernels.ops.checks import expect_contiguous, expect_device, expect_dtype, expect_shape
 from wllm_kernels.ops.norm import rms_norm
 
 

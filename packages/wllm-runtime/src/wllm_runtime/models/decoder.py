@@ -64,8 +64,6 @@ class Decoder(nn.Module):
     def logits(self, hidden: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """Float32 scores [rows, vocab] of hidden states [rows, hidden], in `out` if given."""
         if self.head is not None:
-            scores = self.head(hidden, torch.float32)
-        else:
-            assert self._tied_head is not None, "a model is packed before it runs"
-            scores = linear(hidden, self._tied_head, out_dtype=torch.float32)
-        return scores if out is None else out.copy_(scores)
+            return self.head.scores(hidden, out)
+        assert self._tied_head is not None, "a model is packed before it runs"
+        return linear(hidden, self._tied_head, out_dtype=torch.float32, out=out)

@@ -33,9 +33,14 @@ class Linear(nn.Module):
         self._packed = pack_linear(self.weight, self.bias)
         del self.weight
 
-    def forward(self, x: torch.Tensor, out_dtype: torch.dtype | None = None) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         assert self._packed is not None, "a layer is packed before it runs"
-        return linear(x, self._packed, out_dtype=out_dtype)
+        return linear(x, self._packed)
+
+    def scores(self, x: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+        """y in float32, in `out` if given."""
+        assert self._packed is not None, "a layer is packed before it runs"
+        return linear(x, self._packed, out_dtype=torch.float32, out=out)
 
     def activated(self, x: torch.Tensor, activation: Activation) -> torch.Tensor:
         """act(first half of y) * second half of y."""
