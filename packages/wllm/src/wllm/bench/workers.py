@@ -77,7 +77,7 @@ class Worker:
         try:
             if self._process.poll() is None:
                 self.ask("close")
-                self._process.wait(30)
+                self._process.wait(10)
         except (WorkerError, subprocess.TimeoutExpired):
             pass  # it is ended below either way, and its rows are written already
         finally:
