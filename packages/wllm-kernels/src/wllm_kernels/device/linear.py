@@ -82,7 +82,7 @@ def fits(x: Tensor, weight: Tensor) -> bool:
         return False
     if not weight.numel() or not weight.is_contiguous() or (x.stride(1) != 1 and inputs > 1):
         return False
-    if not is_aligned(x.data_ptr(), weight.data_ptr(), x.stride(0) * x.element_size()):
+    if not is_aligned(x.data_ptr() | weight.data_ptr() | x.stride(0) * x.element_size()):
         return False
     return x.dtype == torch.float16 or backends[x.device].properties(x.device).capability >= _AMPERE
 
