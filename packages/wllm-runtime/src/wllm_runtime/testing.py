@@ -5,6 +5,7 @@ Nothing in the engine imports this module.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 import transformers
 
 from wllm_runtime.checkpoint import open_checkpoint
+from wllm_runtime.checkpoint.model_config import ModelConfig
 from wllm_runtime.graphs import Replay, Timing
 from wllm_sched import Engine, SamplingParams, Submit, TokenEvent
 
@@ -28,12 +30,20 @@ def transformers_model(model: str) -> transformers.PreTrainedModel:
         state = {name: reader.read(name).float() for name in reader.names()}
     finally:
         reader.close()
-    reference = transformers.AutoModelForCausalLM.from_config(checkpoint.config, dtype=torch.float32)
+    reference = transformers.AutoModelForCausalLM.from_config(_of_transformers(checkpoint.config), dtype=torch.float32)
     missing, unexpected = reference.load_state_dict(state, strict=False)
     # A tied head is the embedding under another name; nothing else may be missing.
     assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
     reference.tie_weights()
     return reference.eval()
+
+
+def _of_transformers(config: ModelConfig) -> transformers.PreTrainedConfig:
+    values = {**dataclasses.asdict(config), "use_sliding_window": config.sliding_window is not None}
+    model_type = values.pop("model_type")
+    if model_type in ("llama", "mistral"):
+        values.pop("layer_types")  # their classes know one kind
+    return transformers.AutoConfig.for_model(model_type, **values)
 
 
 def save_tiny_llama(folder: Path, **options: Any) -> transformers.PreTrainedModel:

@@ -1,22 +1,18 @@
 """The configuration of a model directory, and which families wLLM runs.
 
-Owns the decision whether a config.json is one that the engine can serve. transformers parses the file; no model class
-of it is ever loaded, and no code from the directory runs.
+Owns the decision whether a config.json is one that the engine can serve. No code from the directory runs.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from transformers import AutoConfig, PretrainedConfig
-
 from wllm_runtime.checkpoint.errors import DamagedCheckpoint, ModelNotFound, UnsupportedCheckpoint
 from wllm_runtime.checkpoint.jsonfile import read_object
+from wllm_runtime.checkpoint.model_config import MODEL_TYPES, ModelConfig
 
-SUPPORTED_MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
 
-
-def read_config(directory: Path) -> PretrainedConfig:
+def read_config(directory: Path) -> ModelConfig:
     """The configuration in `directory`; raises a `CheckpointError` for a family or quantisation we do not run."""
     path = directory / "config.json"
     if not path.is_file():
@@ -26,11 +22,16 @@ def read_config(directory: Path) -> PretrainedConfig:
         )
     raw = read_object(path)
     model_type = raw.get("model_type")
-    if model_type not in SUPPORTED_MODEL_TYPES:
+    if model_type not in MODEL_TYPES:
         nested = " (a text model inside a multimodal wrapper)" if "text_config" in raw else ""
         raise UnsupportedCheckpoint(
             f"{path} describes the architecture {model_type!r}{nested}, {raw.get('architectures')!r}, which wLLM does "
-            f"not run. Supported: {', '.join(SUPPORTED_MODEL_TYPES)}."
+            f"not run. Supported: {', '.join(MODEL_TYPES)}."
+        )
+    if model_type == "mistral" and "layer_types" in raw:
+        raise UnsupportedCheckpoint(
+            f"{path} gives a mistral model layer_types, which makes it a Ministral, and that wLLM does not run. "
+            f"Supported: {', '.join(MODEL_TYPES)}."
         )
     quantization = raw.get("quantization_config")
     if quantization is not None:
@@ -40,10 +41,9 @@ def read_config(directory: Path) -> PretrainedConfig:
             "Use the unquantised model or a GGUF file of it."
         )
     try:
-        config = AutoConfig.from_pretrained(directory, trust_remote_code=False, local_files_only=True)
-    except Exception as error:  # transformers raises its validators' own kinds
-        raise DamagedCheckpoint(f"{path} was refused by transformers: {error}. Correct the named field.") from error
-    return config
+        return ModelConfig.from_values(str(model_type), raw)
+    except ValueError as error:
+        raise DamagedCheckpoint(f"{path} describes no model: {error}. Correct the field.") from error
 
 
 def _listing(directory: Path) -> str:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import torch
-from transformers import PretrainedConfig
+
+from wllm_runtime.checkpoint.model_config import ModelConfig
 
 Format = Literal["safetensors", "gguf"]
 LoadFormat = Literal["auto", "dummy"]
@@ -60,7 +61,7 @@ class Checkpoint:
 
     path: Path
     format: Format
-    config: PretrainedConfig
+    config: ModelConfig
     tokenizer_json: str | None
     chat_template: str | None
     special_tokens: Mapping[str, str]

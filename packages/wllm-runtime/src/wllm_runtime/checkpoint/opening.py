@@ -8,7 +8,6 @@ from typing import get_args
 
 from wllm_runtime.checkpoint.directory import open_directory
 from wllm_runtime.checkpoint.errors import DamagedCheckpoint, ModelNotFound, UnsupportedCheckpoint
-from wllm_runtime.checkpoint.gguf_file.opening import open_gguf
 from wllm_runtime.checkpoint.interface import Checkpoint, LoadFormat
 
 _HUB_ID = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
@@ -74,6 +73,9 @@ def _open_file(path: Path, load_format: LoadFormat, skip_tokenizer: bool) -> Che
     with path.open("rb") as file:
         magic = file.read(4)
     if magic == b"GGUF":
+        # What it imports takes longer than opening a directory does.
+        from wllm_runtime.checkpoint.gguf_file.opening import open_gguf
+
         return open_gguf(path, load_format=load_format, skip_tokenizer=skip_tokenizer)
     if path.suffix.lower() == ".gguf":
         raise DamagedCheckpoint(

@@ -1,4 +1,4 @@
-"""The decoder's configuration, read from a transformers config: the one place that knows how families differ."""
+"""The decoder's configuration, read from a model's: the one place that knows how families differ."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wllm_runtime.errors import UnsupportedModel
 from wllm_runtime.models.rope import RopeConfig
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig
+    from wllm_runtime.checkpoint.model_config import ModelConfig
 
 ACTIVATIONS: dict[str, Activation] = {"silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh"}
 
@@ -44,7 +44,7 @@ class DecoderConfig:
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim
 
     @classmethod
-    def from_pretrained(cls, config: PretrainedConfig) -> DecoderConfig:
+    def from_pretrained(cls, config: ModelConfig) -> DecoderConfig:
         """Read a llama, mistral, qwen2 or qwen3 config; raises `UnsupportedModel` for anything else."""
         family = config.model_type
         if family not in FAMILIES:
@@ -82,7 +82,7 @@ class DecoderConfig:
 FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 
 
-def _windows(config: PretrainedConfig) -> tuple[int, ...]:
+def _windows(config: ModelConfig) -> tuple[int, ...]:
     window = getattr(config, "sliding_window", None) or 0
     # Mistral has one window for all layers; the Qwen families say it layer by layer.
     kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * config.num_hidden_layers

@@ -1,7 +1,7 @@
-"""The model configuration of a GGUF file, as transformers' own configuration class.
+"""The model configuration of a GGUF file.
 
 Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Whatever would change the arithmetic and is not
-understood is refused by name. transformers' defaults are never relied on for a size: every size comes from the file.
+understood is refused by name. Every size comes from the file, none from what a family means in silence.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import logging
 import math
 from collections.abc import Mapping
 
-from transformers import AutoConfig, PretrainedConfig
-
 from wllm_runtime.checkpoint.errors import DamagedCheckpoint, UnsupportedCheckpoint
 from wllm_runtime.checkpoint.gguf_file.fields import Fields
 from wllm_runtime.checkpoint.gguf_file.header import TensorInfo
+from wllm_runtime.checkpoint.model_config import ModelConfig
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +32,7 @@ _FOREIGN = (
 )
 
 
-def build_config(fields: Fields, tensors: Mapping[str, TensorInfo]) -> PretrainedConfig:
+def build_config(fields: Fields, tensors: Mapping[str, TensorInfo]) -> ModelConfig:
     """The configuration; raises a `CheckpointError` that names the key, or the tensor, that is missing or odd."""
     arch = fields.text("general.architecture")
     if arch is None:
@@ -82,10 +81,12 @@ def build_config(fields: Fields, tensors: Mapping[str, TensorInfo]) -> Pretraine
         values["attention_bias"] = "blk.0.attn_q.bias" in tensors
     if arch == "llama" and not window:
         values["mlp_bias"] = "blk.0.ffn_up.bias" in tensors
-    if window:
-        # Files of Mistral say "llama"; only the window tells them apart, and LlamaConfig has none.
-        return AutoConfig.for_model("mistral", sliding_window=window, **values)
-    return AutoConfig.for_model(arch, **values)
+    # Files of Mistral say "llama"; only the window tells them apart, and a Llama has none.
+    family = "mistral" if window else arch
+    try:
+        return ModelConfig.from_values(family, values | {"sliding_window": window})
+    except ValueError as error:
+        raise DamagedCheckpoint(f"{fields.path} describes no model: {error}. Use another file.") from error
 
 
 def _window(fields: Fields, arch: str) -> int | None:

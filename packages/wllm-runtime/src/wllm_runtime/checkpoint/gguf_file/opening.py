@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from transformers import PretrainedConfig
 
 from wllm_runtime.checkpoint.errors import DamagedCheckpoint
 from wllm_runtime.checkpoint.gguf_file.config import build_config
@@ -16,6 +15,7 @@ from wllm_runtime.checkpoint.gguf_file.tensors import GgufReader
 from wllm_runtime.checkpoint.gguf_file.tokenizer import build_tokenizer_json
 from wllm_runtime.checkpoint.gguf_file.vocabulary import end_token_ids, read_vocabulary
 from wllm_runtime.checkpoint.interface import Checkpoint, LoadFormat
+from wllm_runtime.checkpoint.model_config import ModelConfig
 
 _SAMPLING = {
     "temperature": "general.sampling.temp",
@@ -49,7 +49,7 @@ def open_gguf(path: Path, *, load_format: LoadFormat, skip_tokenizer: bool) -> C
     )
 
 
-def _open_weights(header: Header, config: PretrainedConfig) -> GgufReader:
+def _open_weights(header: Header, config: ModelConfig) -> GgufReader:
     tensors = to_hugging_face(header.path, header.tensors, config.num_hidden_layers)
     interleaved: dict[str, int] = {}
     if header.metadata["general.architecture"] == "llama":
@@ -69,7 +69,7 @@ def _open_weights(header: Header, config: PretrainedConfig) -> GgufReader:
     return GgufReader(header.path, tensors, interleaved)
 
 
-def _rope_factors(header: Header, config: PretrainedConfig) -> torch.Tensor | None:
+def _rope_factors(header: Header, config: ModelConfig) -> torch.Tensor | None:
     info = header.tensors.get(ROPE_FACTORS)
     if info is None:
         return None
