@@ -29,7 +29,9 @@ SIZES = {"max_num_seqs": 8, "max_num_batched_tokens": 128, "num_kv_blocks": 256,
 LENGTHS = (1, 33, 16, 48, 15, 2)
 # Its rotation depends on the length of the text, which no graph holds.
 WITHOUT_GRAPHS = "llama-dynamic"
-BUCKET_MODELS = ("llama", "mistral-window", "qwen3-biases")
+FEW_BLOCKS = {"num_kv_blocks": 16, "block_size": 8, "max_model_len": 96}
+# For modes that do not touch what families differ in.
+THREE = ("llama", "mistral-window", "qwen3-biases")
 
 
 class Tiny:
@@ -93,10 +95,13 @@ def test_prefix_hits(tiny: Tiny) -> None:
     assert tiny.run(times=2).prefix_cache_hits_total > 0
 
 
-@pytest.mark.parametrize("caching", [True, False])
-def test_preemption(tiny: Tiny, caching: bool) -> None:
-    settings = {"num_kv_blocks": 16, "block_size": 8, "max_model_len": 96, "enable_prefix_caching": caching}
-    assert tiny.run(**settings).preemptions_total > 0
+def test_preemption(tiny: Tiny) -> None:
+    assert tiny.run(**FEW_BLOCKS).preemptions_total > 0
+
+
+@pytest.mark.parametrize("tiny", THREE, indirect=True)
+def test_preemption_without_a_prefix_cache(tiny: Tiny) -> None:
+    assert tiny.run(**FEW_BLOCKS, enable_prefix_caching=False).preemptions_total > 0
 
 
 def test_long_contexts_in_large_chunks(tiny: Tiny) -> None:
@@ -124,14 +129,14 @@ def every_bucket(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], set[int]]:
     return lambda kind: served[kind]
 
 
-@pytest.mark.parametrize("tiny", BUCKET_MODELS, indirect=True)
+@pytest.mark.parametrize("tiny", THREE, indirect=True)
 def test_each_decode_bucket_full_and_padded(tiny: Tiny, every_bucket: Callable[[str], set[int]]) -> None:
     buckets = decode_bucket_sizes(24)
     tiny.batches(sorted({*buckets, *(size - 1 for size in buckets)} - {0}), max_num_seqs=24)
     assert every_bucket("decode") == set(buckets)
 
 
-@pytest.mark.parametrize("tiny", BUCKET_MODELS, indirect=True)
+@pytest.mark.parametrize("tiny", THREE, indirect=True)
 def test_mixed_graphs(tiny: Tiny, every_bucket: Callable[[str], set[int]]) -> None:
     # Two prompts fill a step; those behind them come in beside rows that decode.
     stats = tiny.run(prompts_of((40, 33, 30, 48, 16, 64, 20, 10)), max_num_batched_tokens=80)
