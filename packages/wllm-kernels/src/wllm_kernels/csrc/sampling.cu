@@ -130,6 +130,8 @@ DEVICE void report_failure(const SampleParameters& p, const SampleRow& r, Scratc
 }
 
 KERNEL(sample_weigh, SampleParameters, LOGITS_THREADS, 2) {
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   SHARED_MEMORY(shared);
   SampleMemory& memory = *(SampleMemory*)shared;
   const SampleRow r = read_row(params);
@@ -148,6 +150,8 @@ KERNEL(sample_weigh, SampleParameters, LOGITS_THREADS, 2) {
 }
 
 KERNEL(sample_select, SampleParameters, LOGITS_THREADS, 2) {
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   SHARED_MEMORY(shared);
   SelectMemory& select_memory = *(SelectMemory*)shared;
   SampleMemory& memory = select_memory.common;

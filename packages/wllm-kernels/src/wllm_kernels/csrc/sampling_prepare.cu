@@ -115,6 +115,8 @@ DEVICE u64 adjust_tile(const SampleParameters& p, const LogitRow& source, int ro
 }
 
 KERNEL(sample_prepare, SampleParameters, LOGITS_THREADS, 2) {
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   SHARED_MEMORY(shared);
   PrepareMemory& memory = *(PrepareMemory*)shared;
   const int row = params.first_row + blockIdx.y;

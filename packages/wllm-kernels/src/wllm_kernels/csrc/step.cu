@@ -27,6 +27,8 @@ struct AppendParameters {
 };
 
 KERNEL(append_blocks, AppendParameters, STEP_THREADS, 1) {
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   const int index = blockIdx.x * STEP_THREADS + threadIdx.x;
   if (index >= params.num_entries) return;
   const int* fields = params.entries + ENTRY_FIELDS * index;
@@ -92,6 +94,8 @@ DEVICE void prepare_block_table(const PrepareParameters& p, int index, int colum
 }
 
 KERNEL(prepare_step, PrepareParameters, STEP_THREADS, 1) {
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   const int part = blockIdx.x;
   if (part < params.token_parts) {
     const int token = part * STEP_THREADS + threadIdx.x;
@@ -129,6 +133,8 @@ DEVICE void advance_row(const AdvanceParameters& p, const Row& row, bool samples
 
 // Grid: one block, for a row finds its token by counting the sampling rows in front of it.
 KERNEL(advance_step, AdvanceParameters, STEP_THREADS, 1) {
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   SHARED_MEMORY(shared);
   int* warp_counts = (int*)shared;  // of rows that sample
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;

@@ -20,7 +20,7 @@ _GROUP = 8
 _BLOCKS_PER_MULTIPROCESSOR = 4
 
 _PREPARE, _WEIGH, _SELECT = (
-    Kernel("sampling", f"sample_{step}", "24Q3q8i", THREADS, shared_bytes)
+    Kernel("sampling", f"sample_{step}", "24Q3q8i", THREADS, shared_bytes, overlaps=True)
     for step, shared_bytes in (("prepare", 24832), ("weigh", 24832), ("select", 41216))
 )
 

@@ -7,9 +7,9 @@ from torch import Tensor
 from wllm_kernels.device.kernel import Kernel
 
 _THREADS, _WARP = 256, 32
-_APPEND = Kernel("step", "append_blocks", "2Qqi4x", _THREADS)
-_PREPARE = Kernel("step", "prepare_step", "9Q3q6i", _THREADS)
-_ADVANCE = Kernel("step", "advance_step", "5Qq3i4x", _THREADS, shared_bytes=4 * _THREADS // _WARP)
+_APPEND = Kernel("step", "append_blocks", "2Qqi4x", _THREADS, overlaps=True)
+_PREPARE = Kernel("step", "prepare_step", "9Q3q6i", _THREADS, overlaps=True)
+_ADVANCE = Kernel("step", "advance_step", "5Qq3i4x", _THREADS, shared_bytes=4 * _THREADS // _WARP, overlaps=True)
 
 
 def append_blocks(block_tables: Tensor, entries: Tensor) -> None:
