@@ -21,7 +21,7 @@ def act_mul(x: Tensor, kind: str, out: Tensor) -> None:
         return
     rows, inter = out.shape
     item, stride, x_at, out_at = x.element_size(), row_stride("x", x), x.data_ptr(), out.data_ptr()
-    vectorised = is_aligned(x_at, out_at, (stride | inter) * item)
+    vectorised = is_aligned(x_at | out_at | (stride | inter) * item)
     run = 16 // item if vectorised else 1
     blocks_per_row = -(-inter // (_THREADS * run))
     kernel_for(_KERNELS, "x", x).launch(

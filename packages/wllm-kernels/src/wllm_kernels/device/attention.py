@@ -77,17 +77,19 @@ def paged_attention(
     out: Tensor,
 ) -> None:
     """Attention of `q` over the cached tokens of its rows into `out`; tokens of no row become 0."""
-    if not attention_decode.has_kernel(q, kv):
+    kernel = attention_decode.find_kernel(q, kv)
+    if kernel is None:
         attention_plain.launch(q, kv, block_table, seq_lens, cu_q, scale, causal, window, softcap, kv_scale, out)
         return
     if not plan_tensors:
         plan = attention_plan(kv, block_table, seq_lens, cu_q, q.shape[1], causal, window, q.shape[0], None)
         plan_tensors, plan_sizes = plan.tensors, plan.sizes
     blocks, *planned = plan_sizes
-    if planned != [seq_lens.shape[0], *kv.shape[2:]]:
+    wanted = [seq_lens.shape[0], *kv.shape[2:]]
+    if planned != wanted:
         raise InvalidArgument(
-            f"the plan is for {planned} (rows, num_kv_heads, block_size, head_dim), the arguments have "
-            f"{[seq_lens.shape[0], *kv.shape[2:]]}; make a plan for each step and shape of the cache"
+            f"the plan is for {planned} (rows, num_kv_heads, block_size, head_dim), the arguments have {wanted}; make "
+            "a plan for each step and shape of the cache"
         )
     if len(plan_tensors) > 1:
         capability = backends[q.device].properties(q.device).capability
@@ -97,7 +99,7 @@ def paged_attention(
         attention_prefill.launch(
             q, kv, block_table, seq_lens, cu_q, scale, causal, window, softcap, kv_scale, plan_tensors[1], out
         )
-    floats = attention_decode.workspace_floats(kv.shape[4], blocks)
+    floats = attention_decode.workspace_floats(wanted[3], blocks)
     if workspace is None:
         workspace = torch.empty(floats, dtype=torch.float32, device=q.device)
     elif workspace.nbytes < 4 * floats:
@@ -106,6 +108,6 @@ def paged_attention(
             "tells the size"
         )
     attention_decode.launch(
-        q, kv, block_table, seq_lens, cu_q, scale, causal, window, softcap, kv_scale, blocks, plan_tensors[0],
+        kernel, q, kv, block_table, seq_lens, cu_q, scale, causal, window, softcap, kv_scale, blocks, plan_tensors[0],
         workspace, out,
     )  # fmt: skip

@@ -72,9 +72,10 @@ _SHAPES, _KERNELS = _build()
 _PLAN_KERNEL = Kernel("attention_plan", "attention_plan", "3Q10i", _PLAN_THREADS, _PLAN_SHARED_BYTES, overlaps=True)
 
 
-def has_kernel(q: Tensor, kv: Tensor) -> bool:
-    """Whether there is a kernel with tensor cores for these dtypes, this head_dim and block size."""
-    return (_on_turing(kv), kv.shape[4], q.dtype, kv.dtype) in _KERNELS and kv.shape[3] % _SLICE_CELLS == 0
+def find_kernel(q: Tensor, kv: Tensor) -> Kernel | None:
+    """The kernel with tensor cores for these dtypes, this head_dim and block size, if there is one."""
+    block_size, head_dim = kv.shape[3:]
+    return None if block_size % _SLICE_CELLS else _KERNELS.get((_on_turing(kv), head_dim, q.dtype, kv.dtype))
 
 
 def can_plan(kv: Tensor) -> bool:
@@ -126,6 +127,7 @@ def launch_plan(
 
 
 def launch(
+    kernel: Kernel,
     q: Tensor,
     kv: Tensor,
     block_table: Tensor,
@@ -141,12 +143,12 @@ def launch(
     workspace: Tensor,
     out: Tensor,
 ) -> None:
-    """Attention of short rows into `out`; padding rows and tokens of no row become 0.
+    """Attention of short rows by `find_kernel`'s into `out`; padding rows and tokens of no row become 0.
 
     `plan` was filled for so many `blocks`; `workspace` holds `workspace_floats`. Raises `InvalidArgument` where 16
     bytes of a tensor that is read or written at once are not aligned.
     """
-    num_kv_heads, block_size, head_dim = kv.shape[2:]
+    num_kv_heads, block_size, _ = kv.shape[2:]
     num_tokens, num_heads, _ = q.shape
     item, q_at, kv_at, out_at = kv.element_size(), q.data_ptr(), kv.data_ptr(), out.data_ptr()
     scale_at, workspace_at = 0 if kv_scale is None else kv_scale.data_ptr(), workspace.data_ptr()
@@ -162,7 +164,7 @@ def launch(
         )
     rows, max_blocks = block_table.shape
     score_scale, cap_scale = _score_scales(scale, softcap)
-    _KERNELS[_on_turing(kv), head_dim, q.dtype, kv.dtype].launch(
+    kernel.launch(
         q.device, (blocks, 1, 1), q_at, kv_at, scale_at, block_table.data_ptr(), seq_lens.data_ptr(), cu_q.data_ptr(),
         plan.data_ptr(), workspace_at, out_at, q_token, q_head, out_token, out_head, block_table.stride(0), block_bytes,
         plane_bytes, head_bytes, cell_bytes, rows, num_tokens, num_kv_heads, num_heads // num_kv_heads, max_blocks,

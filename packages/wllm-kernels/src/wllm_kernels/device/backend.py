@@ -7,9 +7,9 @@ Thread-safe: one lock for whatever loads, none for launches.
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Callable
+from ctypes import byref, c_char_p
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -23,8 +23,6 @@ from wllm_kernels.device.driver import Driver
 from wllm_kernels.device.kernel import DeviceProperties, Grid
 from wllm_kernels.errors import DriverError, DriverTooOld, NoCudaTorch, NoKernel, UnsupportedByGpu
 
-# An array of one pointer: to the parameter struct, inside the bytes object. The driver copies it during the call.
-_Parameters = ctypes.c_char_p * 1
 # Of the first code that can wait for the previous kernel.
 _OVERLAP_CAPABILITY = 90
 
@@ -262,19 +260,21 @@ class Launch:
 
     def __call__(self, grid: Grid, threads: int, shared_bytes: int, parameters: bytes) -> None:
         """Enqueue it on torch's current stream of its GPU, whichever GPU is the thread's current one."""
+        # The driver takes an array of pointers to parameters: one, to the struct inside the bytes. It copies the struct
+        # during the call.
         index = self._index
         config = driver_api.pack_launch(
             *grid, threads, 1, 1, shared_bytes, self._current_stream(index), self._attributes, self._num_attributes
         )
         if self._one_gpu or self._current_device() == index:
-            result = self._launch(config, self._function, _Parameters(parameters), None)
+            result = self._launch(config, self._function, byref(c_char_p(parameters)), None)
             if not result:
                 return
             if result != driver_api.INVALID_CONTEXT:
                 self._driver.check(result, self._describe(grid, threads, shared_bytes))
         # Another GPU is current, or, in a thread that has not used CUDA yet, none.
         with self._driver.current(self._context):
-            result = self._launch(config, self._function, _Parameters(parameters), None)
+            result = self._launch(config, self._function, byref(c_char_p(parameters)), None)
         self._driver.check(result, self._describe(grid, threads, shared_bytes))
 
     def _describe(self, grid: Grid, threads: int, shared_bytes: int) -> str:

@@ -38,7 +38,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, residual: Tensor | None, wei
         if residual_stride < size and rows > 1:
             raise InvalidArgument(f"residual has strides {residual.stride()}; pass rows that do not share memory")
     pieces = 0
-    if is_aligned(x_at, weight_at, out_at, residual_at, (x_stride | residual_stride | size) * item):
+    if is_aligned(x_at | weight_at | out_at | residual_at | (x_stride | residual_stride | size) * item):
         pieces = size * item // 16
     threads, row_threads, blocks = _shape(rows, size, pieces)
     if pieces > threads * _PIECES_PER_THREAD:

@@ -78,9 +78,8 @@ def rope_kv_write(
     # What a lane takes at a time: two runs of 16 bytes, or two elements.
     span = 32 // qkv.element_size()
     in_runs = not (head_dim % span or rotary_dim % span) and head_dim <= span * _LARGEST_TEAM
-    if not in_runs or not is_aligned(
-        qkv_at, angles_at, kv_at, out_at, q_norm_at, k_norm_at, (block | side | head | cell) * kv.element_size()
-    ):
+    addresses = qkv_at | angles_at | kv_at | out_at | q_norm_at | k_norm_at
+    if not in_runs or not is_aligned(addresses | (block | side | head | cell) * kv.element_size()):
         in_runs, span = False, 2
     team_log2 = (min(_LARGEST_TEAM, -(-head_dim // span)) - 1).bit_length()
     heads = num_heads + 2 * num_kv_heads

@@ -57,12 +57,10 @@ def rope_kv_write(
     expect_device("cells", cells, qkv)
     if plan is None or not are_same(plan.made_for, (positions, cos_sin, cells)):
         _check_step(tokens, head_dim, positions, cos_sin, cells)
-    for name, weight in (("q_norm", q_norm), ("k_norm", k_norm)):
-        if weight is not None:
-            expect_shape(name, weight, head_dim)
-            expect_dtype(name, weight, qkv.dtype)
-            expect_contiguous(name, weight)
-            expect_device(name, weight, qkv)
+    if q_norm is not None:
+        _check_norm("q_norm", q_norm, head_dim, qkv)
+    if k_norm is not None:
+        _check_norm("k_norm", k_norm, head_dim, qkv)
     out = result_tensor(out, qkv, tokens, num_heads, head_dim)
     tensors = () if plan is None else plan.tensors
     dispatch.rope_kv_write(
@@ -81,6 +79,13 @@ def rope_plan(
     if dispatch.rope_kv_write.implementation_names.get(positions.device.type) == "device":
         return RopePlan((), (positions, cos_sin, cells))
     return reference_rope.rope_plan(positions, cos_sin, cells, kv.shape[3], dtype, interleaved)
+
+
+def _check_norm(name: str, weight: Tensor, head_dim: int, qkv: Tensor) -> None:
+    expect_shape(name, weight, head_dim)
+    expect_dtype(name, weight, qkv.dtype)
+    expect_contiguous(name, weight)
+    expect_device(name, weight, qkv)
 
 
 def _check_step(tokens: int, head_dim: int, positions: Tensor, cos_sin: Tensor, cells: Tensor) -> None:
