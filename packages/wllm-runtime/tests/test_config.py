@@ -123,5 +123,9 @@ def test_the_start_is_timed_by_phase() -> None:
         pass
     with settings.phase("graphs"):
         pass
+    settings.add_weights(3 << 20, is_random=False)
     settings.add_start()
-    assert settings.rows == [("start", "0.0 s", "weights 0.0 s, graphs 0.0 s; without loading Python's modules")]
+    assert settings.rows == [
+        ("weights", "3 MiB", "loaded in 0.0 s"),
+        ("start", "0.0 s", "weights 0.0 s, graphs 0.0 s; without loading Python's modules"),
+    ]

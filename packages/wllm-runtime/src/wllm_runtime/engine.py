@@ -85,10 +85,12 @@ def create_engine(config: EngineConfig) -> ModelEngine:
         kv_dtype = resolve_kv_dtype(config, dtype, device, settings)
         gpu = GpuMemory(device, config.gpu_memory_utilization) if device.type == "cuda" else None
     num_seqs, num_tokens = resolve_sizes(config, gpu.at_start.free if gpu else None, settings)
+    num_bytes = weight_bytes(decoder_config, dtype)
+    if gpu is not None:
+        gpu.expect(num_bytes)
     with settings.phase("weights"):
-        if gpu is not None:
-            gpu.expect(weight_bytes(decoder_config, dtype))
         model = build_model(decoder_config, checkpoint, device, dtype, config.seed)
+    settings.add_weights(num_bytes, is_random=checkpoint.weights is None)
     assembly = Assembly(
         config=config,
         checkpoint=checkpoint,

@@ -42,6 +42,11 @@ class Settings:
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - begin
 
+    def add_weights(self, num_bytes: int, *, is_random: bool) -> None:
+        """Note the model's parameters, behind the phase "weights"."""
+        how = "made up (load_format 'dummy')" if is_random else "loaded"
+        self.add("weights", f"{num_bytes / 2**20:,.0f} MiB", f"{how} in {self.seconds['weights']:.1f} s")
+
     def add_sampling(self, sampling: Mapping[str, float]) -> None:
         """Note the sampling that holds where a request is silent."""
         text = ", ".join(f"{name} {value:g}" for name, value in sampling.items())
