@@ -19,16 +19,20 @@ from _step_counts import step_counts
 COMMITTED = Path(__file__).parent / "counts.json"
 ACCEPT = "nox -s bench -- counts --accept"
 
+# Tidying up splits and joins functions all the time. The distance is to what was accepted, so it cannot creep.
+CALLS = ("Python calls", "admission", "decode")
+TOLERANCE = 0.1
+
 Counts = Mapping[str, Mapping[str, int]]
 
 
 def differences(committed: Counts, measured: Counts) -> Iterator[str]:
-    """A line for each count that differs."""
+    """A line for each count that differs; calls of Python functions may do so a little."""
     for case in dict.fromkeys((*committed, *measured)):
         before, after = committed.get(case, {}), measured.get(case, {})
         for what in dict.fromkeys((*before, *after)):
             old, new = before.get(what), after.get(what)
-            if old == new:
+            if old == new or (old and new and what in CALLS and abs(new - old) <= TOLERANCE * old):
                 continue
             if old is None or new is None:
                 yield f"{case}: {what} is {'new' if old is None else 'gone'}"

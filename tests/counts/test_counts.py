@@ -36,7 +36,8 @@ def test_a_change_is_named(committed: dict[str, dict[str, int]], tmp_path: Path)
     changed = copy.deepcopy(committed)
     before = changed["decode, 16 rows"]["tensors allocated"]
     changed["decode, 16 rows"]["tensors allocated"] = before - 1
-    changed["scheduler, 16 running"]["decode"] += 1
+    changed["scheduler, 16 running"]["decode"] *= 2
+    changed["scheduler, 64 running"]["decode"] += 1  # too little to be told
     changed["decode, 1 row"].pop("graph replays")
     file.write_text(json.dumps(changed), encoding="utf-8")
     done = counts("--file", str(file))
