@@ -2,68 +2,22 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import pytest
 import torch
 
-from wllm_runtime import OutOfMemory, nvml
+from wllm_runtime import OutOfMemory
 from wllm_runtime.config import EngineConfig
 from wllm_runtime.gpu_memory import FreeMemory, GpuMemory, Needs, device_budget, reserve
 from wllm_runtime.memory import MIB, MemoryPlan, plan_memory
 
+Make: TypeAlias = Callable[..., Any]
+
 GIB = 1 << 30
 CUDA = torch.device("cuda", 0)
 NEEDS = Needs(weights=1000 * MIB, activations=300 * MIB, tables=50 * MIB, graphs=400 * MIB, cuda=100 * MIB)
-
-
-class Device:
-    """Counts bytes as torch's allocator and the driver would; `others` belong to other programs."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, total: int, others: int = 0) -> None:
-        self.total, self.others = total, others
-        self.outside = self.reserved = self.cached = self.peak = 0
-        self.fraction = 1.0
-        for name in (
-            "mem_get_info",
-            "memory_reserved",
-            "max_memory_reserved",
-            "reset_peak_memory_stats",
-            "empty_cache",
-            "set_per_process_memory_fraction",
-            "synchronize",
-        ):
-            monkeypatch.setattr(torch.cuda, name, getattr(self, name))
-        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="11-22"))
-        monkeypatch.setattr(nvml, "free_memory", lambda uuid: None)
-
-    def take(self, num_bytes: int) -> None:
-        self.reserved += num_bytes
-        self.peak = max(self.peak, self.reserved)
-        if self.reserved > self.fraction * self.total:
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-
-    def mem_get_info(self, device: torch.device) -> tuple[int, int]:
-        return self.total - self.others - self.outside - self.reserved, self.total
-
-    def memory_reserved(self, device: torch.device) -> int:
-        return self.reserved
-
-    def max_memory_reserved(self, device: torch.device) -> int:
-        return self.peak
-
-    def reset_peak_memory_stats(self, device: torch.device) -> None:
-        self.peak = self.reserved
-
-    def empty_cache(self) -> None:
-        self.reserved -= self.cached
-        self.cached = 0
-
-    def set_per_process_memory_fraction(self, fraction: float, device: torch.device) -> None:
-        self.fraction = fraction
-
-    def synchronize(self, device: torch.device) -> None:
-        pass
 
 
 def plan_over(gpu: GpuMemory, needs: Needs) -> MemoryPlan:
@@ -109,8 +63,8 @@ def test_the_whole_of_a_gpu_leaves_the_reserve() -> None:
     assert "stay free for the display" in budget.rows[1][2]
 
 
-def test_torch_may_take_what_is_free_less_the_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = Device(monkeypatch, total=12 * GIB, others=2 * GIB)
+def test_torch_may_take_what_is_free_less_the_reserve(counting_device: Make) -> None:
+    device = counting_device(total=12 * GIB, others=2 * GIB)
     device.reserved = GIB  # another engine of this process
     gpu = GpuMemory(CUDA, 0.9)
     assert gpu.at_start == FreeMemory(12 * GIB, 9 * GIB, None)
@@ -119,16 +73,16 @@ def test_torch_may_take_what_is_free_less_the_reserve(monkeypatch: pytest.Monkey
     assert device.fraction == 1.0
 
 
-def test_weights_that_cannot_fit_are_refused_before_they_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    Device(monkeypatch, total=12 * GIB, others=2 * GIB)
+def test_weights_that_cannot_fit_are_refused_before_they_are_loaded(counting_device: Make) -> None:
+    counting_device(total=12 * GIB, others=2 * GIB)
     gpu = GpuMemory(CUDA, 0.9)
     gpu.expect(9 * GIB)
     with pytest.raises(OutOfMemory, match=r"weights take 15,360 MiB, and the GPU has 10,240 MiB free"):
         gpu.expect(15 * GIB)
 
 
-def test_what_is_held_and_what_a_step_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = Device(monkeypatch, total=12 * GIB)
+def test_what_is_held_and_what_a_step_takes(counting_device: Make) -> None:
+    device = counting_device(total=12 * GIB)
     gpu = GpuMemory(CUDA, 0.9)
     device.take(GIB)
     device.outside = 100 * MIB
@@ -142,16 +96,16 @@ def test_what_is_held_and_what_a_step_takes(monkeypatch: pytest.MonkeyPatch) -> 
     assert gpu.outside_of_torch() == 100 * MIB
 
 
-def test_a_step_that_does_not_fit_names_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = Device(monkeypatch, total=12 * GIB)
+def test_a_step_that_does_not_fit_names_the_numbers(counting_device: Make) -> None:
+    device = counting_device(total=12 * GIB)
     gpu = GpuMemory(CUDA, 0.9)
     with pytest.raises(OutOfMemory, match=r"12,288 MiB were free .* 13,312 MiB are in use; close other programs"):
         gpu.peak_of(lambda: device.take(13 * GIB))
 
 
 @pytest.mark.parametrize(("graphs_mib", "warns"), [(400, False), (450, False), (600, True)])
-def test_the_engine_is_held_to_its_plan(monkeypatch: pytest.MonkeyPatch, graphs_mib: int, warns: bool) -> None:
-    device = Device(monkeypatch, total=12 * GIB)
+def test_the_engine_is_held_to_its_plan(counting_device: Make, graphs_mib: int, warns: bool) -> None:
+    device = counting_device(total=12 * GIB)
     gpu = GpuMemory(CUDA, 0.9)
     plan = plan_over(gpu, NEEDS)
     device.take(NEEDS.weights + NEEDS.tables + plan.kv_bytes + graphs_mib * MIB)

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 from contextlib import nullcontext
 
+import torch
 from tqdm import tqdm
 
 from wllm_runtime.assembly import Assembly
@@ -83,7 +84,7 @@ def create_engine(config: EngineConfig) -> ModelEngine:
         device = resolve_device(config, settings)
         dtype = resolve_dtype(config, checkpoint.config.dtype, device, settings)
         kv_dtype = resolve_kv_dtype(config, dtype, device, settings)
-        gpu = GpuMemory(device, config.gpu_memory_utilization) if device.type == "cuda" else None
+        gpu = open_gpu(device, config)
     num_seqs, num_tokens = resolve_sizes(config, gpu.at_start.free if gpu else None, settings)
     num_bytes = weight_bytes(decoder_config, dtype)
     if gpu is not None:
@@ -132,6 +133,11 @@ def create_engine(config: EngineConfig) -> ModelEngine:
     settings.add_start()
     info = assembly.model_info(memory, settings)
     return ModelEngine(assembly.scheduler(memory), runner, info, config.pipeline_depth, gpu)
+
+
+def open_gpu(device: torch.device, config: EngineConfig) -> GpuMemory | None:
+    """The memory of a CUDA device, None for a CPU."""
+    return GpuMemory(device, config.gpu_memory_utilization) if device.type == "cuda" else None
 
 
 def _make_ready(runner: ModelRunner, config: EngineConfig, settings: Settings) -> None:

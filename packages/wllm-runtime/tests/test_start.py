@@ -1,0 +1,95 @@
+"""The start of an engine on a GPU, over a device that only counts: what it prints, makes ready and gives back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from wllm_runtime import EngineConfig, OutOfMemory
+from wllm_runtime import engine as engine_module
+from wllm_runtime import runner as runner_module
+from wllm_runtime.engine import create_engine
+from wllm_runtime.gpu_memory import GpuMemory
+from wllm_runtime.testing import RecordedGraphs, generate, save_tiny_llama, tokens_of
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def device(counting_device: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A device of 12 GiB for engines that compute on the CPU, with graphs that are recorded calls."""
+    made = counting_device(total=12 * GIB, others=2 * GIB)
+    monkeypatch.setattr(
+        engine_module, "open_gpu", lambda device, config: GpuMemory(device, config.gpu_memory_utilization)
+    )
+    monkeypatch.setattr(runner_module, "graph_backend", lambda _: RecordedGraphs())
+    return made
+
+
+def config_of(folder: Path, **settings: Any) -> EngineConfig:
+    return EngineConfig(
+        model=str(folder), skip_tokenizer_init=True, max_num_seqs=4, max_num_batched_tokens=128, **settings
+    )
+
+
+def test_the_sum_is_printed_and_graphs_are_ready(device: Any, tmp_path: Path) -> None:
+    save_tiny_llama(tmp_path)
+    engine = create_engine(config_of(tmp_path))
+    rows = {name: (value, reason) for name, value, reason in engine.model_info.settings}
+    terms = [name.removeprefix("memory: ") for name in rows if name.startswith("memory: ")]
+    assert terms == ["free", "usable", "weights", "activations", "tables", "graphs", "cuda", "kv", "used"]
+    assert rows["memory: free"] == (
+        "10,240 MiB",
+        "of 12,288 MiB when the engine started; the driver says 10,240, NVML gives no figure",
+    )
+    assert rows["memory: usable"][0] == "9,216 MiB"
+    # Decode buckets of 1, 2 and 4 rows, buckets of 64 and 128 tokens.
+    assert rows["cuda_graphs"][0] == "5"
+    assert "decode steps of up to 4 rows, prefill of up to 128 tokens" in rows["cuda_graphs"][1]
+    assert "graphs" in rows["start"][1] and "weights" in rows["start"][1]
+    assert len(tokens_of(generate(engine, [5, 6, 7], temperature=0, max_tokens=10, ignore_eos=True))) == 10
+    assert (engine.stats().graph_replays_total, engine.stats().eager_steps_total) == (10, 0)
+    assert device.fraction < 10 / 12
+    engine.close()
+    engine.close()
+    assert device.fraction == 1.0
+    assert engine.stats().graph_replays_total == 10
+
+
+def test_an_eager_engine_plans_no_graphs(device: Any, tmp_path: Path) -> None:
+    save_tiny_llama(tmp_path)
+    engine = create_engine(config_of(tmp_path, enforce_eager=True))
+    rows = {name: value for name, value, _ in engine.model_info.settings}
+    assert (rows["cuda_graphs"], rows["memory: graphs"]) == ("off", "0 MiB")
+    generate(engine, [5, 6, 7], temperature=0, max_tokens=10, ignore_eos=True)
+    assert (engine.stats().graph_replays_total, engine.stats().eager_steps_total) == (0, 10)
+    engine.close()
+
+
+def test_more_than_was_planned_is_a_warning(device: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    save_tiny_llama(tmp_path)
+
+    class Greedy(RecordedGraphs):
+        def capture(self, work: Any) -> Any:
+            device.take(100 << 20)
+            return super().capture(work)
+
+    with pytest.MonkeyPatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(runner_module, "graph_backend", lambda _: Greedy())
+        create_engine(config_of(tmp_path)).close()
+    assert "I19: the engine takes 500 MiB of GPU memory, and " in caplog.text
+
+
+def test_weights_that_do_not_fit_are_never_loaded(
+    counting_device: Callable[..., Any], device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_tiny_llama(tmp_path)
+    counting_device(total=12 * GIB, others=12 * GIB - (1 << 20))
+    monkeypatch.setattr(torch.nn.Module, "eval", lambda self: pytest.fail("a model was built"))
+    with pytest.raises(OutOfMemory, match="the model's weights take 0 MiB, and the GPU has 1 MiB free"):
+        create_engine(config_of(tmp_path))
