@@ -14,7 +14,6 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 
@@ -80,31 +79,31 @@ def _gpus() -> list[dict[str, str]]:
 
 
 def _query(names: str) -> list[dict[str, str]]:
-    command = shutil.which("nvidia-smi")
-    if command is None:
-        return []
-    try:
-        done = subprocess.run(
-            [command, f"--query-gpu={names}", "--format=csv,noheader"],
-            capture_output=True,
-            encoding="utf-8",
-            timeout=30,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    if done.returncode != 0:  # a driver that is not loaded: this machine has no GPU that could be used
-        return []
-    rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
+    # Nothing where the driver is not loaded: such a machine has no GPU that could be used.
+    lines = _output_of("nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader").splitlines()
+    rows = [[cell.strip() for cell in line.split(",")] for line in lines if line.strip()]
     return [dict(zip(names.split(","), row, strict=True)) for row in rows]
 
 
 def _cpu_name() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+    for line in _output_of("lscpu").splitlines():  # Linux; what Python knows of the CPU there is its architecture
+        if line.startswith("Model name:"):
+            return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def _output_of(program: str, *arguments: str) -> str:
+    path = shutil.which(program)
+    if path is None:
+        return ""
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            [path, *arguments], capture_output=True, encoding="utf-8", errors="replace", timeout=30, env=environment
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
 
 
 def _version_of(distribution: str) -> str | None:
