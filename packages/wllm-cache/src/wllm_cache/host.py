@@ -143,14 +143,14 @@ class HostPool:
     def check(self) -> None:
         """Assert that every host block is free, findable or in a swap, and I20; linear, for tests."""
         swaps = Counter(swap.host_block for swap in self._under_way)
+        counted = {block: count for block, count in enumerate(self._num_swaps) if count}
         hashed = {content: block for block, content in enumerate(self._hashes) if content is not None}
         assert hashed == self._block_of, "I3: the host's hash map is not inverse"
-        free = set(self._free)
+        assert counted == swaps, f"I20: {dict(swaps)} swaps are under way, {counted} are counted"
+        free, used = set(self._free), {*hashed.values(), *swaps}
         assert len(free) == len(self._free), "I2: a host block is free twice"
-        for block in range(self.num_blocks):
-            assert self._num_swaps[block] == swaps[block], f"I20: host block {block} counts its swaps wrong"
-            in_use = self._hashes[block] is not None or swaps[block] > 0
-            assert in_use != (block in free), f"I1: host block {block} is free and in use, or neither"
+        assert free.isdisjoint(used), f"I1: host blocks {free & used} are free and in use"
+        assert len(free) + len(used) == self.num_blocks, f"I1: {len(free)} host blocks free + {len(used)} in use"
         for swap in self._under_way:
             assert self._pool.num_references(swap.block), f"I20: {swap} is under way and its block is free"
         assert self.num_done <= self._num_taken <= self.num_issued, "I20: swaps are done that nobody took"

@@ -117,16 +117,16 @@ class ModelRunner:
 
     @torch.inference_mode()
     def _run(self, plan: StepPlan) -> Callable[[], StepResult]:
-        if plan.swaps:
-            self._host_tier.swap(plan.swaps)
-        if plan.swaps_needed:
-            self._host_tier.wait_for(plan.swaps_needed)
         for new in plan.new_slots:
             self._tables.enter(new)
             self._sampler.enter(new)
             self._prompt_scores.enter(new)
         if plan.copies:
             self._forward.copy_blocks(plan.copies)
+        if plan.swaps:
+            self._host_tier.swap(plan.swaps)
+        if plan.swaps_needed:
+            self._host_tier.wait_for(plan.swaps_needed)
         entry, hidden = self._compute(plan)
         slots = tuple(row.slot for row in plan.rows if row.samples)
         drawn = self._draw(slots, hidden) if slots else None

@@ -65,9 +65,10 @@ class StepPlan:
     New slots come first, then new blocks, then copies, then rows. The first `num_decode_rows` rows compute one token
     and draw one, so they fit a decode graph. No row reads a block that another row of the same plan writes.
 
-    `swaps` copy blocks to or from the host, after all earlier steps and earlier swaps. Those next to each other in the
-    same direction have different sources and targets, and may run in any order. This step and later ones need not wait
-    for them, but its rows wait until the first `swaps_needed` of all swaps so far, its own included, are done.
+    `swaps` copy blocks to or from the host, after earlier steps and swaps and this step's copies: a load may reuse the
+    source of one. Those next to each other in the same direction have different sources and targets, and may run in
+    any order. No step needs to wait for swaps, but for its rows: they wait until the first `swaps_needed` of all swaps
+    so far, its own included, are done.
     """
 
     step: int

@@ -88,11 +88,8 @@ class FakeRunner:
         self.num_launched += 1
         self.num_tokens += plan.num_tokens
         self.largest_step = max(self.largest_step, plan.num_tokens)
-        self._swaps.append((plan.step, plan.swaps))
-        while self._swaps and (self._swaps[0][0] + self._swap_lag <= plan.step or self.num_swaps < plan.swaps_needed):
-            self._run_swaps()
-        assert self.num_swaps >= plan.swaps_needed, f"I20: {plan.swaps_needed} swaps are waited for, not all were given"
         self._enter(plan)
+        self._start_swaps(plan)
         self._check_shape(plan)
         for row in plan.rows:
             self._read(row)
@@ -109,6 +106,12 @@ class FakeRunner:
         while self._swaps:
             self._run_swaps()
         return self.num_swaps
+
+    def _start_swaps(self, plan: StepPlan) -> None:
+        self._swaps.append((plan.step, plan.swaps))
+        while self._swaps and (self._swaps[0][0] + self._swap_lag <= plan.step or self.num_swaps < plan.swaps_needed):
+            self._run_swaps()
+        assert self.num_swaps >= plan.swaps_needed, f"I20: {plan.swaps_needed} swaps are waited for, not all were given"
 
     def _run_swaps(self) -> None:
         _, swaps = self._swaps.popleft()
