@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from wllm.bench import machine
 from wllm.bench.errors import BenchError
 from wllm.bench.machine import Machine
 from wllm.bench.merge import merged, ratios_table
@@ -154,3 +155,26 @@ def test_plots_without_matplotlib_say_what_to_install(tmp_path: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(BenchError, match=r"pip install wllm\[bench\]"):
         plot(report(step("a", 1.0)), tmp_path)
+
+
+def test_one_gpu_is_one_machine_whatever_the_system_calls_its_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {
+        "nvidia-smi": "GPU X, GPU-1234, 580.95, 8192 MiB, 170.00 W, 1800 MHz\n",
+        "lscpu": "Model name:  One CPU\n",
+    }
+    monkeypatch.setattr(machine, "_output_of", lambda program, *arguments: answers[program])
+    linux = Machine.here()
+    assert linux.cpu == "One CPU"
+    assert linux.gpus == ("GPU X, 8192 MiB, 170.00 W, 1800 MHz",)
+    answers["lscpu"] = ""
+    windows = Machine.here()
+    assert windows.cpu != linux.cpu
+    assert windows.is_same_as(linux)
+    answers["nvidia-smi"] = answers["nvidia-smi"].replace("1234", "5678")
+    assert not Machine.here().is_same_as(linux)
+    assert "1234" not in str(linux.to_json())
+
+
+def test_gpu_memory_is_that_of_all_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_output_of", lambda program, *arguments: "1 MiB\n3 MiB\n")
+    assert machine.gpu_memory_used() == 4 << 20

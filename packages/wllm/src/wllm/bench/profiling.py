@@ -79,13 +79,13 @@ class Look:
                 time.name[:_NAME_LEN],
                 f"{time.total_us / steps:.1f}",
                 f"{time.total_us / whole:.1%}",
-                f"{time.count / steps:g}",
+                f"{time.runs / steps:g}",
             )
             for time in times[:top]
         ]
         for time in times:
             self._enter(time.name, "us", time.total_us / steps)
-        kind, runs = "kernel" if on_gpu else "operator", sum(time.count for time in times) / steps
+        kind, runs = "kernel" if on_gpu else "operator", sum(time.runs for time in times) / steps
         say(f"\n{table((kind, 'us a step', 'share', 'times a step'), rows)}")
         say(f"\n{whole / steps:,.1f} us a step in {len(times)} {kind}s, {runs:g} a step")
         if on_gpu:

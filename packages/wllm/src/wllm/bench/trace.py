@@ -26,7 +26,7 @@ class KernelTime(NamedTuple):
 
     name: str
     total_us: float
-    count: int
+    runs: int
 
 
 def spans_of(profile: Any) -> list[Span]:
