@@ -31,6 +31,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, help="timed replays of each graph (default: 25; 9 with --quick)")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     parser.add_argument("--target", help="device code to run instead of the GPU's own, such as compute_80")
+    parser.add_argument("--no-overlap", action="store_true", help="no kernel begins before the last one has ended")
     args = parser.parse_args()
     if args.target is not None:
         os.environ["WLLM_KERNELS_TARGET"] = args.target
@@ -42,9 +43,13 @@ def main() -> int:
         return 0
     from _gpu import Gpu
 
+    from wllm_kernels.device.backend import CudaBackend
+    from wllm_kernels.device.kernel import backends
+
+    backends.register("cuda", CudaBackend(overlap=not args.no_overlap))
     torch.manual_seed(0)
     gpu = Gpu.open(args.repeats or (9 if args.quick else 25))
-    facts = _facts(gpu, args.target)
+    facts = _facts(gpu, args.target) | {"launches overlap": not args.no_overlap}
     print("\n".join(f"{name}: {_cell(value)}" for name, value in facts.items()))
     results: dict[str, object] = {"facts": facts}
     failed = False
