@@ -23,10 +23,9 @@ class CudaGraphs:
     def capture(self, work: Callable[[], None]) -> Replay:
         """Run `work` once, so that libraries have loaded what it needs, and record it."""
         graph = torch.cuda.CUDAGraph()
-        self._stream.wait_stream(torch.cuda.current_stream())
+        work()
+        torch.cuda.synchronize()
         with torch.cuda.stream(self._stream):
-            work()
-            self._stream.synchronize()
             # Other threads of the process may go on using CUDA.
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
@@ -36,7 +35,6 @@ class CudaGraphs:
                     graph.capture_end()
                 raise
             graph.capture_end()
-        torch.cuda.current_stream().wait_stream(self._stream)
         return graph.replay
 
     def measure(self, work: Callable[[], object]) -> Timing:
