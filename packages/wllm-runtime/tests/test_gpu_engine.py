@@ -26,7 +26,7 @@ def config_of(folder: Path, **settings: object) -> EngineConfig:
     return EngineConfig(model=str(folder), skip_tokenizer_init=True, dtype="float16", max_num_seqs=8, **settings)  # type: ignore[arg-type]
 
 
-def test_memory_is_planned_kept_and_given_back(tmp_path: Path) -> None:
+def test_memory_is_planned_kept_and_given_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     save_tiny_llama(tmp_path, head_dim=64, hidden_size=256)
     free_before = torch.cuda.mem_get_info()[0]
     engine = create_engine(config_of(tmp_path, num_kv_blocks=NUM_BLOCKS))
@@ -34,6 +34,8 @@ def test_memory_is_planned_kept_and_given_back(tmp_path: Path) -> None:
     for name in ("free", "usable", "weights", "activations", "tables", "graphs", "cuda", "kv", "used"):
         assert rows[f"memory: {name}"][0].endswith(" MiB"), name
     assert "NVML says" in rows["memory: free"][1]
+    assert "I19" not in caplog.text
+    assert engine.stats().graph_failures_total == 0
     assert len(tokens_of(generate(engine, [5, 6, 7], temperature=0, max_tokens=20, ignore_eos=True))) == 20
     held = torch.cuda.memory_allocated()
     assert held >= KV_BYTES
