@@ -14,7 +14,8 @@ EPILOG = """examples:
   wllm serve                                   the small default model on http://127.0.0.1:8000/v1
   wllm serve Qwen/Qwen2.5-0.5B-Instruct        a model from the hub
   wllm serve C:\\models\\small.gguf --port 9000  a file
-  wllm chat                                    talk to a model in the terminal"""
+  wllm chat                                    talk to a model in the terminal
+  wllm bench latency --shape qwen2.5-0.5b      how fast a model of these sizes runs here; no download"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
