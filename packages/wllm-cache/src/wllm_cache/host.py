@@ -64,6 +64,11 @@ class HostPool:
         """Swaps that were issued and are not reported as done."""
         return len(self._under_way)
 
+    @property
+    def has_work(self) -> bool:
+        """Whether swaps are under way, or enough blocks wait to be saved."""
+        return bool(self._under_way) or len(self._unsaved) >= self._save_batch
+
     def keep(self, block: int, content_hash: bytes) -> None:
         """Content of device block `block` was used: it is the last to leave the host, and saved if it is not there."""
         if content_hash in self._block_of:

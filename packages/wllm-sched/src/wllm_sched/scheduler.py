@@ -77,8 +77,9 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        """Whether a request, a plan in flight or an event is left."""
-        return bool(self._requests or self._flights or self._events or self.num_swaps_under_way)
+        """Whether a request, a plan in flight, an event or a block to save is left."""
+        host = self.pool.host
+        return bool(self._requests or self._flights or self._events or (host is not None and host.has_work))
 
     @property
     def num_swaps_under_way(self) -> int:
