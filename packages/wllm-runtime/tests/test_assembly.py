@@ -13,7 +13,8 @@ import torch
 from wllm_runtime import EngineConfig
 from wllm_runtime.assembly import Assembly
 from wllm_runtime.checkpoint import open_checkpoint
-from wllm_runtime.gpu_memory import GpuMemory, Needs
+from wllm_runtime.gpu_budget import Needs
+from wllm_runtime.gpu_memory import GpuMemory
 from wllm_runtime.models.decoder_config import DecoderConfig
 from wllm_runtime.models.loading import build_model
 from wllm_runtime.testing import save_tiny_llama

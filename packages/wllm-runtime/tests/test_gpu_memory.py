@@ -10,7 +10,8 @@ import torch
 
 from wllm_runtime import OutOfMemory
 from wllm_runtime.config import EngineConfig
-from wllm_runtime.gpu_memory import FreeMemory, GpuMemory, Needs, device_budget, reserve
+from wllm_runtime.gpu_budget import FreeMemory, Needs, device_budget, reserve
+from wllm_runtime.gpu_memory import GpuMemory
 from wllm_runtime.memory import MIB, MemoryPlan, plan_memory
 
 Make: TypeAlias = Callable[..., Any]

@@ -15,7 +15,8 @@ from wllm_cache import BlockPool
 from wllm_runtime.buffers import SlotTables
 from wllm_runtime.checkpoint import Checkpoint
 from wllm_runtime.config import EngineConfig
-from wllm_runtime.gpu_memory import GpuMemory, Needs
+from wllm_runtime.gpu_budget import Needs
+from wllm_runtime.gpu_memory import GpuMemory
 from wllm_runtime.graphs import decode_bucket_sizes, mixed_bucket_sizes
 from wllm_runtime.host_tier import HostTier
 from wllm_runtime.kv_cache import KVCache

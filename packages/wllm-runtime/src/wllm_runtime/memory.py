@@ -1,6 +1,6 @@
 """`MemoryPlan`: how many KV blocks the engine gets and the longest request they serve, with the arithmetic behind it.
 
-Pure arithmetic over a `KVBudget`; the budget comes from `gpu_memory.py` on CUDA and from `host_budget` on a CPU. Made
+Pure arithmetic over a `KVBudget`; the budget comes from `gpu_budget.py` on CUDA and from `host_budget` on a CPU. Made
 once, when the weights are loaded; `rows` is printed at start.
 """
 
