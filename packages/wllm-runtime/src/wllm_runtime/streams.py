@@ -15,14 +15,14 @@ from typing import Protocol, TypeVar
 import torch
 
 T = TypeVar("T")
-Covariant = TypeVar("Covariant", covariant=True)
+T_co = TypeVar("T_co", covariant=True)
 Step = Callable[[], Callable[[], T]]
 
 
-class Handle(Protocol[Covariant]):
+class Handle(Protocol[T_co]):
     """A submitted step."""
 
-    def wait(self) -> Covariant:
+    def wait(self) -> T_co:
         """Block until the step has run, and return its results; raises what the step raised. May be repeated."""
 
 
