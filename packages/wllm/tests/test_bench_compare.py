@@ -76,6 +76,26 @@ class LLM:
         time.sleep(0.012 * max(each.max_tokens for each in params))
         return [Output(each.max_tokens) for each in params]
 """
+# Checks that each token but the last is evaluated once, after what came before it.
+LLAMA_CPP = """
+class Llama:
+    def __init__(self, *, model_path, n_ctx):
+        assert (model_path, n_ctx) == ("m.gguf", 64)
+
+    def reset(self):
+        self.seen = []
+
+    def eval(self, tokens):
+        assert not self.seen or tokens == [100 + len(self.seen)], (self.seen, tokens)
+        self.seen += tokens
+
+    def sample(self, *, temp):
+        assert temp == 0
+        return 100 + len(self.seen)
+
+    def close(self):
+        pass
+"""
 RATIO = re.compile(r"\d\.\d\dx")
 MEASUREMENTS = [DecodeStep(2, 4, 11), FirstToken(8)]
 
@@ -217,6 +237,20 @@ def test_children_of_a_dead_worker_are_ended(worker: Worker, tmp_path: Path) -> 
     with pytest.raises(WorkerError):
         worker.generate([[1]], [1])
     child.wait(10)
+
+
+def test_llama_cpp_answers_one_request_at_a_time(tmp_path: Path) -> None:
+    (tmp_path / "llama_cpp.py").write_text(LLAMA_CPP, encoding="utf-8")
+    worker = Worker("llama.cpp", sys.executable, {"PYTHONPATH": str(tmp_path)}, tmp_path / "log", limit_s=60.0)
+    try:
+        worker.ask("start", engine="llama.cpp", model="m.gguf", options={"n_ctx": 64})
+        assert worker.generate([[7, 8, 9]], [4]) > 0
+        assert worker.generate([[5]], [1]) > 0
+        with pytest.raises(WorkerError, match="one request at a time") as caught:
+            worker.generate([[1], [2]], [1, 1])
+        assert caught.value.kind == "unsupported"
+    finally:
+        worker.close()
 
 
 def options(*arguments: str) -> argparse.Namespace:
