@@ -67,9 +67,8 @@ class SoakServer:
             return {name: float(value) for name, value in _SERIES.findall(answer.read().decode())}
 
     def memory(self) -> Memory:
-        """Now; raises `psutil.NoSuchProcess` when one of the processes has ended."""
-        server, engine = (process.memory_info().rss / MIB for process in (self._server, self._engine))
-        return Memory(server, engine, vram_in_use())
+        """Now; 0 for a process that has ended."""
+        return Memory(_rss(self._server), _rss(self._engine), vram_in_use())
 
     def text(self) -> str:
         """The log."""
@@ -135,6 +134,13 @@ def vram_in_use() -> float | None:
     query = [command, "--id=0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     done = subprocess.run(query, capture_output=True, encoding="utf-8", timeout=60)
     return float(done.stdout) if done.returncode == 0 else None
+
+
+def _rss(process: psutil.Process) -> float:
+    try:
+        return float(process.memory_info().rss) / MIB
+    except psutil.NoSuchProcess:
+        return 0.0
 
 
 def _is_ready(url: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from time import perf_counter
 
 from _soak_load import Load
@@ -27,7 +28,8 @@ class Watch:
     async def run(self) -> None:
         """Until it is cancelled; a line a minute."""
         while True:
-            await self.look()
+            with suppress(OSError):  # it may have ended; `at_rest` says so
+                await self.look()
             if perf_counter() - self._told >= 60:
                 self._told = perf_counter()
                 minutes, memory = (self._told - self._begin) / 60, self._memory[-1][1]
@@ -51,7 +53,10 @@ class Watch:
         """What is left although nobody asks for anything."""
         deadline = perf_counter() + QUIET_S
         while True:
-            await self.look()
+            try:
+                await self.look()
+            except OSError as error:
+                return [f"the server does not answer any more: {error}"]
             now = self._metrics
             left = [
                 f"{name} is {now[name]:.0f} instead of {wanted:.0f} after the last request"

@@ -68,9 +68,14 @@ async def _soak(args: argparse.Namespace, folder: Path) -> int:
     finally:
         server.kill()
     for name, value in summary.items():
-        print(f"{name:>18}  {value}")
+        if name != "violations":
+            print(f"{name:>20}  {value}")
     if args.json is not None:
         args.json.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    for violation in violations:
+        print(f"violation: {violation}")
+    if violations:
+        print("the end of the server's log:", *server.text().splitlines()[-20:], sep="\n")
     print(f"soak: {len(violations)} violations in {sum(load.tally.sent.values())} requests")
     return 1 if violations else 0
 
