@@ -31,9 +31,11 @@ from wllm_sched import ModelInfo, Scheduler, SchedulerConfig
 _SCORED_POSITIONS = 64
 # For each token of the vocabulary, of each request with a penalty: a count and a flag, and once more while tables grow.
 _PENALTY_BYTES = 2 * (4 + 1)
-# A guess on the high side of what the driver keeps of the ten or so kernels of a layer. The graphs' own memory is about
-# that of one step's activations, since they share it.
+# A guess on the high side of what the driver keeps of the ten or so kernels of a layer.
 _GRAPH_BYTES_PER_LAYER = 160 << 10
+# The graphs share memory for the activations of the longest step among them, and the longest steps have none: the larger
+# the model, the shorter the steps from which on graphs win nothing. What is held back in vain is missing as KV cache.
+_GRAPH_SHARE_OF_ACTIVATIONS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,15 +116,14 @@ class Assembly:
             weights=weights,
             activations=activations,
             tables=tables + self.max_num_seqs * self.model.config.vocab_size * _PENALTY_BYTES,
-            graphs=0 if self.config.enforce_eager else activations + self._num_graphs() * self._graph_bytes(),
+            graphs=0 if self.config.enforce_eager else self._graph_bytes(activations),
             cuda=gpu.outside_of_torch(),
         )
 
-    def _num_graphs(self) -> int:
-        return len(decode_bucket_sizes(self.max_num_seqs)) + len(mixed_bucket_sizes(self.max_num_batched_tokens))
-
-    def _graph_bytes(self) -> int:
-        return self.model.config.num_layers * _GRAPH_BYTES_PER_LAYER
+    def _graph_bytes(self, activations: int) -> int:
+        count = len(decode_bucket_sizes(self.max_num_seqs)) + len(mixed_bucket_sizes(self.max_num_batched_tokens))
+        of_driver = count * self.model.config.num_layers * _GRAPH_BYTES_PER_LAYER
+        return of_driver + int(activations * _GRAPH_SHARE_OF_ACTIVATIONS)
 
     def model_info(self, memory: MemoryPlan, settings: Settings) -> ModelInfo:
         """The engine's first message."""
