@@ -65,7 +65,7 @@ def test_needs_are_found_with_the_largest_step(tmp_path: Path, enforce_eager: bo
     gpu = Gpu()
     needs = assembly.needs(cast(GpuMemory, gpu), longest=128)
     assert gpu.steps == 1
-    # Counts and flags of 96 tokens for four requests. Graphs: 3 + 2 buckets of two layers, and half a step's activations.
+    # Counts and flags of 96 tokens for four requests. Graphs: 3 + 2 buckets of two layers, half of PEAK.
     graphs = 0 if enforce_eager else PEAK // 2 + 5 * 2 * (160 << 10)
     assert needs == Needs(WEIGHTS, PEAK, TABLES + 4 * 96 * 10, graphs, CUDA)
     assert assembly.bytes_per_token == 2 * 2 * 2 * (8 + 2)

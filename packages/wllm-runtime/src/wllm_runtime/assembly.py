@@ -33,8 +33,8 @@ _SCORED_POSITIONS = 64
 _PENALTY_BYTES = 2 * (4 + 1)
 # A guess on the high side of what the driver keeps of the ten or so kernels of a layer.
 _GRAPH_BYTES_PER_LAYER = 160 << 10
-# The graphs share memory for the activations of the longest step among them, and the longest steps have none: the larger
-# the model, the shorter the steps from which on graphs win nothing. What is held back in vain is missing as KV cache.
+# The graphs share memory for the activations of the longest step among them, and the longest steps have none: the
+# larger the model, the shorter the steps from which on graphs win nothing. What is held back in vain is no KV cache.
 _GRAPH_SHARE_OF_ACTIVATIONS = 0.5
 
 
