@@ -18,11 +18,12 @@ from tqdm import tqdm
 
 from wllm.collector import Collector
 from wllm.default_model import default_model
+from wllm.interrupts import deferred_interrupts
 from wllm.outputs import RequestOutput
 from wllm_api.text import ChatTemplate, Tokenizer, resolve_bad_words
 from wllm_runtime.config import Device, DType, EngineConfig, KVCacheDType, LoadFormat, StepWait
 from wllm_runtime.engine import create_engine
-from wllm_sched import Abort, EngineStats, ModelInfo, SamplingParams, Submit
+from wllm_sched import Abort, EngineStats, ModelInfo, SamplingParams, Submit, TokenEvent
 
 Prompt: TypeAlias = str | Sequence[int] | Mapping[str, Any]
 Message: TypeAlias = Mapping[str, Any]
@@ -175,7 +176,7 @@ class LLM:
             shown = 0
             try:
                 while not collector.finished:
-                    for event in self._engine.step():
+                    for event in self._step():
                         if event.request_id == request_id and collector.push(event):
                             self._engine.abort(Abort(request_id, event.index))
                     text = collector.result.outputs[0].text
@@ -272,7 +273,7 @@ class LLM:
         unfinished = set(collectors)
         with tqdm(total=len(collectors), desc="requests", disable=not use_tqdm) as bar:
             while unfinished:
-                for event in self._engine.step():
+                for event in self._step():
                     collector = collectors.get(event.request_id)
                     if collector is None:
                         continue
@@ -282,11 +283,15 @@ class LLM:
                         unfinished.remove(event.request_id)
                         bar.update()
 
+    def _step(self) -> list[TokenEvent]:
+        with deferred_interrupts():
+            return self._engine.step()
+
     def _abandon(self, request_ids: Iterable[int]) -> None:
         for request_id in request_ids:
             self._engine.abort(Abort(request_id))
         while self._engine.has_work():
-            self._engine.step()
+            self._step()
 
 
 def _plain_ids(token_ids: Sequence[int]) -> list[int]:
