@@ -124,6 +124,7 @@ def race(tmp_path: Path, report: Report, minutes: float = 5.0) -> Race:
         logs=tmp_path,
         minutes=minutes,
         enter=report.add,
+        remark=report.remarks.append,
     )
 
 
@@ -307,6 +308,7 @@ def test_the_whole_command(tmp_path: Path, stand_in: Path, capsys: pytest.Captur
     assert whats["wllm"] == whats["vllm"] == whats["transformers"]
     assert len(RATIO.findall(table)) == 12
     assert "copy bandwidth" in table
+    assert any(remark.startswith("wllm: ") and "steps" in remark for remark in report.remarks)
     assert "INFO starting" in (tmp_path / "logs" / "vllm.log").read_text(encoding="utf-8")
     assert json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))["options"]["rounds"] == 1
     assert os.environ.get("FAULT") is None

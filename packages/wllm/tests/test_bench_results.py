@@ -66,6 +66,7 @@ def test_an_error_outweighs_samples(order: tuple[int, int]) -> None:
 
 def test_files_hold_everything(tmp_path: Path) -> None:
     whole = report(step("a", 1.0, 2.0, floor=0.5, note="n", model="m"), step("b", error="not installed"))
+    whole.remarks.append("a remark")
     whole.save(tmp_path / "new folder" / "result.json")
     assert Report.load(tmp_path / "new folder" / "result.json") == whole
     assert [path.name for path in (tmp_path / "new folder").iterdir()] == ["result.json"]

@@ -43,13 +43,14 @@ def compare(args: argparse.Namespace) -> int:
             report.save(args.json)
 
     shapes = tuple(chat_like(args.num_requests, args.seed, args.longest))
-    remarks = [describe(shapes)]
+    report.remarks.append(describe(shapes))
     with TemporaryDirectory(prefix="wllm-bench-") as name:
         folder = Path(name)
         if args.logs is not None:
             args.logs.mkdir(parents=True, exist_ok=True)
         facts = _facts(args, report.machine, folder)
         floor = Floor.of(facts.decoder, facts.itemsize, _bandwidth(facts.common.device, folder))
+        report.remarks.append(str(floor))
         entries = contestants(args, facts.common)
         race = Race(
             model=f"{facts.name} {facts.common.dtype}",
@@ -60,14 +61,17 @@ def compare(args: argparse.Namespace) -> int:
             logs=args.logs or folder,
             minutes=args.minutes,
             enter=enter,
+            remark=report.remarks.append,
         )
         try:
             (race.run_together if args.together else race.run_in_turn)(
                 entries, _measurements(args, shapes), args.rounds
             )
         except OutOfTime:
-            remarks.append(f"cut short after {args.minutes:g} minutes: rows are missing, or have fewer repeats")
-    say("\n".join(["", ratios_table(report), "", str(floor), *remarks]))
+            report.remarks.append(f"cut short after {args.minutes:g} minutes: rows are missing, or have fewer repeats")
+    if args.json is not None:
+        report.save(args.json)
+    say("\n".join(["", ratios_table(report), "", *report.remarks]))
     if args.plot is not None:
         from wllm.bench.plots import plot
 

@@ -21,8 +21,9 @@ def report(args: argparse.Namespace) -> int:
     reports = [Report.load(path) for path in args.files]
     whole = merged(reports, [path.stem for path in args.files])
     say(f"{whole.machine}\n\n{ratios_table(whole)}")
+    say("\n".join(["", *(remark for one in reports for remark in one.remarks)]))
     if len(reports) > 1:
-        say("\nThese are figures of several runs: " + ", ".join(f"{one.command} of {one.date}" for one in reports))
+        say("These are figures of several runs: " + ", ".join(f"{one.command} of {one.date}" for one in reports))
     if args.plot is not None:
         from wllm.bench.plots import plot
 

@@ -38,7 +38,10 @@ class _Running:
 
 @dataclass(slots=True)
 class Race:
-    """One comparison. `enter` takes each row; after `minutes` nothing new is begun."""
+    """One comparison. `enter` takes each row; after `minutes` nothing new is begun.
+
+    `remark` hears what engines counted that explains their times, such as steps that ran without a graph.
+    """
 
     model: str
     vocab_size: int
@@ -48,6 +51,7 @@ class Race:
     logs: Path
     minutes: float
     enter: Callable[[Row], None]
+    remark: Callable[[str], None]
     _begin: float = field(default_factory=perf_counter)
     _memory_used: int = field(default_factory=gpu_memory_used)
 
@@ -162,7 +166,9 @@ class Race:
     def _close(self, one: _Running) -> None:
         if one.memory > 0 and one.dead is None:
             self.enter(Row(one.entry.name, MEMORY, "GiB", (one.memory / GIB,), model=self.model))
-        one.worker.close()
+        counted = {name: count for name, count in one.worker.close().items() if count}
+        if counted:
+            self.remark(f"{one.entry.name}: " + ", ".join(f"{n:,} {name}" for name, n in counted.items()))
         self._memory_used = gpu_memory_used()
 
     def _check_time(self) -> None:

@@ -85,13 +85,14 @@ class Row:
 
 @dataclass(slots=True)
 class Report:
-    """The rows of one run of a command on one machine, with the options that gave them."""
+    """The rows of one run of a command on one machine, with the options that gave them; `remarks` explain them."""
 
     command: str
     options: Mapping[str, Any]
     machine: Machine
     rows: list[Row] = field(default_factory=list)
     date: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    remarks: list[str] = field(default_factory=list)
 
     def add(self, row: Row) -> None:
         """Append a row, or add its samples to the one of the same key; an error outweighs samples."""
@@ -116,6 +117,7 @@ class Report:
             "machine": self.machine.to_json(),
             "options": dict(self.options),
             "rows": [dataclasses.asdict(row) for row in self.rows],
+            "remarks": self.remarks,
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f"{path.name}.part")
@@ -135,6 +137,7 @@ class Report:
                 machine=Machine.from_json(content["machine"]),
                 rows=[Row(**{**row, "samples": tuple(row["samples"])}) for row in content["rows"]],
                 date=content["date"],
+                remarks=content["remarks"],
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise BenchError(

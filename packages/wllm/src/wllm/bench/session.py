@@ -33,7 +33,8 @@ class Session:
         try:
             yield engine
         finally:
-            engine.close()
+            counted = engine.close()
+            self.report.remarks.append("wllm: " + ", ".join(f"{n:,} {name}" for name, n in counted.items() if n))
 
     def measure(
         self, engine: WllmEngine, measurements: Sequence[Measurement], *, name: str = "wllm", floor: Floor | None = None
@@ -70,7 +71,10 @@ class Session:
 
     def finish(self, *remarks: str) -> int:
         """Show the table and write the plots; the exit code."""
-        say("\n".join(["", rows_table(self.report), "", *remarks]))
+        self.report.remarks += remarks
+        if self._args.json is not None:
+            self.report.save(self._args.json)
+        say("\n".join(["", rows_table(self.report), "", *self.report.remarks]))
         if self._args.plot is not None:
             from wllm.bench.plots import plot
 

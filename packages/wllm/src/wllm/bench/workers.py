@@ -72,16 +72,18 @@ class Worker:
         """Seconds that all answers took, as the worker's clock saw them."""
         return float(self.ask("generate", prompts=prompts, output_lengths=output_lengths)["seconds"])
 
-    def close(self) -> None:
-        """Ask it to end, then make sure that it and its children are gone."""
+    def close(self) -> dict[str, int]:
+        """Ask it to end, then make sure that it and its children are gone; what its engine counted."""
+        counted: dict[str, int] = {}
         try:
             if self._process.poll() is None:
-                self.ask("close")
+                counted = self.ask("close").get("counted", {})
                 self._process.wait(10)
         except (WorkerError, subprocess.TimeoutExpired):
             pass  # it is ended below either way, and its rows are written already
         finally:
             self._kill()
+        return counted
 
     def _read(self) -> None:
         assert self._process.stdout is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 
@@ -20,8 +20,8 @@ class TimedEngine(Protocol):
     def generate(self, prompts: Sequence[Sequence[int]], output_lengths: Sequence[int]) -> float:
         """Answer all prompts, given at once; the seconds that took. Raises `Unsupported` or `WrongAnswer`."""
 
-    def close(self) -> None:
-        """Release the model."""
+    def close(self) -> Mapping[str, int]:
+        """Release the model; what the engine counted that explains its times, by name. Most count nothing."""
 
 
 def check_lengths(got: Sequence[int], wanted: Sequence[int]) -> None:

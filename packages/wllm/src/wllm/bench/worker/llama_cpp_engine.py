@@ -36,6 +36,7 @@ class LlamaCppEngine:
         check_lengths([len(answer)], output_lengths)
         return seconds
 
-    def close(self) -> None:
+    def close(self) -> dict[str, int]:
         """Release the model."""
         self._llama.close()
+        return {}

@@ -62,12 +62,10 @@ class Conversation:
             from .bandwidth import copy_bandwidth
 
             return {"bytes_per_second": copy_bandwidth(request["device"])}
-        assert self._engine is not None, f"{request['do']} before start"
-        if request["do"] == "generate":
-            return {"seconds": self._engine.generate(request["prompts"], request["output_lengths"])}
-        assert request["do"] == "close", request["do"]
-        self._engine.close()
-        return {}
+        if request["do"] == "close":
+            return {"counted": {} if self._engine is None else dict(self._engine.close())}
+        assert request["do"] == "generate" and self._engine is not None, request["do"]
+        return {"seconds": self._engine.generate(request["prompts"], request["output_lengths"])}
 
 
 def _version(package: str) -> str:

@@ -49,6 +49,7 @@ class TransformersEngine:
         check_lengths([len(answer) for answer in answers], output_lengths)
         return seconds
 
-    def close(self) -> None:
+    def close(self) -> dict[str, int]:
         """Release the model."""
         del self._model
+        return {}

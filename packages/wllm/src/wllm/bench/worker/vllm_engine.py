@@ -32,6 +32,7 @@ class VllmEngine:
         check_lengths([len(output.outputs[0].token_ids) for output in outputs], output_lengths)
         return seconds
 
-    def close(self) -> None:
+    def close(self) -> dict[str, int]:
         """Release the model: vLLM does so when the object goes."""
         del self._llm
+        return {}

@@ -29,6 +29,13 @@ class WllmEngine:
         check_lengths([len(output.outputs[0].token_ids) for output in outputs], output_lengths)
         return seconds
 
-    def close(self) -> None:
-        """Release the model."""
+    def close(self) -> dict[str, int]:
+        """Release the model; how its steps ran."""
+        stats = self.llm.stats()
         self.llm.shutdown()
+        return {
+            "graph_replays": stats.graph_replays_total,
+            "eager_steps": stats.eager_steps_total,
+            "graph_failures": stats.graph_failures_total,
+            "preemptions": stats.preemptions_total,
+        }
