@@ -18,8 +18,10 @@ from wllm_runtime.engine import create_engine
 from wllm_runtime.host_tier import HostTier
 from wllm_runtime.kv_cache import KVCache
 from wllm_runtime.models.decoder_config import DecoderConfig
+from wllm_runtime.runner import ModelRunner
 from wllm_runtime.testing import generate, save_tiny_llama, tokens_of
-from wllm_sched import EngineStats
+from wllm_sched import EngineStats, SamplingParams
+from wllm_sched.plan import BlockCopy, NewBlocks, NewSlot, Row, StepPlan
 
 BLOCKS, HOST_BLOCKS = 12, 20
 DEVICES = [
@@ -180,6 +182,7 @@ def engine_stats(folder: Path, kv_offload_gib: float, **settings: Any) -> tuple[
     config = EngineConfig(
         model=str(folder),
         skip_tokenizer_init=True,
+        dtype="float32",
         block_size=8,
         num_kv_blocks=8,
         kv_offload_gib=kv_offload_gib,
@@ -199,9 +202,10 @@ def engine_stats(folder: Path, kv_offload_gib: float, **settings: Any) -> tuple[
 
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("kv_cache_dtype", ["auto", "int8"])
-def test_an_evicted_prefix_comes_back_by_copy(tmp_path: Path, kv_cache_dtype: str, depth: int) -> None:
-    save_tiny_llama(tmp_path)
-    settings = {"kv_cache_dtype": kv_cache_dtype, "pipeline_depth": depth}
+@pytest.mark.parametrize("device", DEVICES)
+def test_an_evicted_prefix_comes_back_by_copy(tmp_path: Path, device: str, kv_cache_dtype: str, depth: int) -> None:
+    save_tiny_llama(tmp_path, head_dim=64, hidden_size=256)
+    settings = {"device": device, "kv_cache_dtype": kv_cache_dtype, "pipeline_depth": depth}
     expected, without = engine_stats(tmp_path, 0.0, **settings)
     answers, stats = engine_stats(tmp_path, 0.01, **settings)
     assert answers == expected and answers[2] == answers[0]
@@ -218,3 +222,32 @@ def test_settings_that_keep_nothing_are_refused(tmp_path: Path) -> None:
         EngineConfig(model="any", kv_offload_gib=1.0, enable_prefix_caching=False)
     with pytest.raises(ConfigError, match=r"kv_offload_gib holds no KV block of [\d.]+ MiB"):
         create_engine(EngineConfig(model=str(tmp_path), skip_tokenizer_init=True, kv_offload_gib=1e-9))
+
+
+def test_a_load_may_reuse_the_source_of_a_copy_in_the_same_step(tmp_path: Path) -> None:
+    save_tiny_llama(tmp_path)
+    engine = create_engine(
+        EngineConfig(
+            model=str(tmp_path), device="cpu", skip_tokenizer_init=True, num_kv_blocks=BLOCKS, kv_offload_gib=0.01
+        )
+    )
+    runner = engine.runner
+    assert isinstance(runner, ModelRunner)
+    data = runner._forward._kv.data
+    before = data.uniform_().clone()
+    plan = StepPlan(
+        step=0,
+        rows=(Row(0, 0, 1, 1),),
+        new_slots=(NewSlot(0, (5,), 1, SamplingParams(temperature=0), 0),),
+        new_blocks=(NewBlocks(0, 0, (7,)),),
+        copies=(BlockCopy(3, 4),),
+        swaps=(BlockSwap(6, 0, True), BlockSwap(3, 0, False)),
+        swaps_needed=2,
+        num_decode_rows=1,
+    )
+    result = runner.launch(plan).wait()
+    assert len(result.tokens) == 1 and result.swaps_done == 2
+    assert torch.equal(data[:, 4], before[:, 3]) and torch.equal(data[:, 3], before[:, 6])
+    assert runner.swap((BlockSwap(8, 0, False),)) == 3
+    assert torch.equal(data[:, 8], before[:, 6])
+    engine.close()
