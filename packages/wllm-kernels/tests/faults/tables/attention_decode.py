@@ -39,7 +39,7 @@ TABLE = Table(
             "segments of one head": ("{p.num_kv_heads * count_tiles(", "{count_tiles("),
             "rows behind the last": ("index < p.rows ? plan.work[index] : RowWork{0, 0}", "plan.work[index]"),
             "no units of earlier rounds": ("const int before = total +", "const int before ="),
-            "counters are not cleared": ("plan.arrivals[i] = 0;", ""),
+            "counters are not cleared": ("plan.arrivals[i] = 0;", ";"),
             "more chunks than blocks": ("if (chunks > p.blocks) return IMPOSSIBLE;", ""),
             "no last chunk": (
                 "larger(divide_up(chained_units, p.blocks), 1)",
