@@ -246,7 +246,9 @@ def test_the_command_measures_a_server(
     assert main(["bench", "serve", "--url", scripted, *load, *lengths, "--json", str(file)]) == 0
     report = Report.load(file)
     values = {row.what: row.value for row in report.rows}
-    assert report.engines == ["wllm"] and {row.model for row in report.rows} == {"scripted"}
+    assert report.engines == ["wllm"] and report.options["seed"] == 0
+    load_of_it = f"scripted: 40 {endpoint}, 200 a second, 20 tokens in, 12 tokens out"
+    assert {row.model for row in report.rows} == {load_of_it}
     assert values["whole answers"] == 40
     assert values["output tokens per second"] == pytest.approx(12 * values["requests per second"])
     assert values["goodput"] == pytest.approx(values["requests per second"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,7 +42,9 @@ async def _run(args: argparse.Namespace) -> int:
     )
     requests = [server.request("POST", PATHS[args.endpoint], body) for body in made]
     await _try_out(server, requests.pop(), args.timeout_s)
-    say(f"{describe(shapes)}; {args.rate:g} a second to {engine} ({model}) at {args.url}")
+    say(f"{engine} ({model}) at {args.url}: {_load_of(args)}")
+    if None in (args.prompt_tokens, args.output_tokens):
+        say(describe(shapes))
     due = poisson_arrivals(len(requests), args.rate, args.seed)
     with tqdm(total=len(requests), unit="req", disable=None) as bar:
         load = await run_load(
@@ -53,7 +56,7 @@ async def _run(args: argparse.Namespace) -> int:
             on_end=lambda outcome: bar.update() and None,
         )
     figures = ServeReport.of(load, Goals(args.slo_ttft_ms, args.slo_tpot_ms))
-    report = Report("serve", _options(args, model), Machine.here(), list(_rows(figures, engine, model)))
+    report = Report("serve", _options(args, model), Machine.here(), list(_rows(figures, engine, model, _load_of(args))))
     _print(figures)
     if args.json is not None:
         report.save(args.json)
@@ -101,6 +104,17 @@ def _shapes(args: argparse.Namespace) -> list[Shape]:
     return [Shape(args.prompt_tokens or shape.prompt, args.output_tokens or shape.output) for shape in shapes]
 
 
+def _load_of(args: argparse.Namespace) -> str:
+    # All that the figures depend on: files of another load must not be divided by these.
+    lengths = [
+        f"{'chat-like' if tokens is None else tokens} tokens {way}"
+        for tokens, way in ((args.prompt_tokens, "in"), (args.output_tokens, "out"))
+    ]
+    arrivals = "all at once" if math.isinf(args.rate) else f"{args.rate:g} a second"
+    limit = [] if args.max_concurrency is None else [f"at most {args.max_concurrency} open"]
+    return ", ".join((f"{args.num_requests} {args.endpoint}", arrivals, *lengths, *limit))
+
+
 def _options(args: argparse.Namespace, model: str) -> dict[str, Any]:
     names = ("rate", "num_requests", "max_concurrency", "endpoint", "prompt_tokens", "output_tokens", "vocab_size")
     options = {name: getattr(args, name) for name in (*names, "ignore_eos", "seed", "slo_ttft_ms", "slo_tpot_ms")}
@@ -108,12 +122,13 @@ def _options(args: argparse.Namespace, model: str) -> dict[str, Any]:
     return {**options, "rate": str(args.rate), "model": model, "extra_body": args.extra_body}
 
 
-def _rows(figures: ServeReport, engine: str, model: str) -> Iterator[Row]:
+def _rows(figures: ServeReport, engine: str, model: str, load: str) -> Iterator[Row]:
     def row(
         what: str, unit: str, value: float | None, better: Better = "lower", note: str = "", error: str = ""
     ) -> Row:
         samples = () if value is None else (value,)
-        return Row(engine, what, unit, samples, better, note=note, error=error or None, model=model)
+        # The load in the model's place: the table has a part for each.
+        return Row(engine, what, unit, samples, better, note=note, error=error or None, model=f"{model}: {load}")
 
     failures = ", ".join(f"{count} {kind}" for kind, count in figures.failures.items())
     if not figures.completed:
