@@ -107,7 +107,7 @@ def _shapes(args: argparse.Namespace) -> list[Shape]:
 def _load_of(args: argparse.Namespace) -> str:
     # All that the figures depend on: files of another load must not be divided by these.
     lengths = [
-        f"{'chat-like' if tokens is None else tokens} tokens {way}"
+        f"chat-like lengths {way}" if tokens is None else f"{tokens} tokens {way}"
         for tokens, way in ((args.prompt_tokens, "in"), (args.output_tokens, "out"))
     ]
     arrivals = "all at once" if math.isinf(args.rate) else f"{args.rate:g} a second"
