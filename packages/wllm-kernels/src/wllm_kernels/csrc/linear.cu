@@ -14,8 +14,11 @@ DEVICE void linear(const LinearParameters& p) {
   Source<Shape> source;
   aim(source, p, tiling, blockIdx.x);
   for (int i = 0; i < Shape::STAGES; i++) copy_slot(target + i * Shape::SLOT_BYTES, source, p, tiling);
+  Bias<T> next_bias = read_bias<Shape>(p, tiling, blockIdx.x);
+  NormAhead<T> ahead;
+  if constexpr (NORM) read_norm<T>(ahead, p);
   wait_for_previous_kernel();
-  if constexpr (NORM) add_and_normalise(p, normed, all_sums);
+  if constexpr (NORM) add_and_normalise(p, ahead, normed, all_sums);
   const Tokens<Shape> tokens = NORM ? Tokens<Shape>(normed, normed_stride(p.inputs), p.tokens)
                                     : Tokens<Shape>((const T*)p.x, p.x_stride, p.tokens);
 
@@ -30,6 +33,9 @@ DEVICE void linear(const LinearParameters& p) {
     place = (place + Shape::SLOT_BYTES) % RING_BYTES;
   };
   for (int tile = blockIdx.x, odd = 0; tile < tiling.tiles; tile += gridDim.x, odd ^= 1) {
+    // It comes from afar, so it is read a tile earlier.
+    const Bias<T> bias = next_bias;
+    next_bias = read_bias<Shape>(p, tiling, tile + gridDim.x);
     TokenFragments<Shape> first, second;
     read_tokens(first, tokens, warp, p.inputs);
     read_tokens(second, tokens, warp + warps, p.inputs);
@@ -43,7 +49,7 @@ DEVICE void linear(const LinearParameters& p) {
     float* const sums_of_tile = all_sums + odd * warps * Shape::WARP_FLOATS;
     share_sums<Shape>(sums_of_tile + warp * Shape::WARP_FLOATS, sums);
     __syncthreads();
-    store_results<Shape>(p, tiling, tile, sums_of_tile);
+    store_results<Shape>(p, tiling, tile, bias, sums_of_tile);
   }
 }
 

@@ -181,26 +181,46 @@ DEVICE float activate(int kind, float x) {
   return kind == SILU ? activate<SILU>(x) : kind == GELU ? activate<GELU>(x) : activate<GELU_TANH>(x);
 }
 
+// Of the results that a thread stores of a tile, which are all in one column; `gated` is that of what a gate gates.
+// Not yet converted, so that nobody waits for it before it is used.
+template <class T>
+struct Bias {
+  T plain, gated;
+};
+
 template <class Shape>
-DEVICE void store_results(const LinearParameters& p, const Tiling& tiling, int tile, const float* shared) {
+DEVICE Bias<typename Shape::T> read_bias(const LinearParameters& p, const Tiling& tiling, int tile) {
+  Bias<typename Shape::T> bias = {};
+  if (p.bias) {
+    const int result = smaller(tile * tiling.width + (int)threadIdx.x % tiling.width, tiling.results - 1);
+    const typename Shape::T* const source = (const typename Shape::T*)p.bias + result;
+    bias.plain = source[0];
+    if (tiling.gated) bias.gated = source[tiling.results];
+  }
+  return bias;
+}
+
+template <class Shape>
+DEVICE void store_results(const LinearParameters& p, const Tiling& tiling, int tile,
+                          const Bias<typename Shape::T>& bias, const float* shared) {
   using T = typename Shape::T;
   const int warps = blockDim.x / WARP;
   // An output of a token: the sum of the warps' sums, and the bias.
-  const auto output_at = [&](int token, int column, int output) {
+  const auto output_at = [&](int token, int column, T bias_of_column) {
     float value = 0.f;
     for (int warp = 0; warp < warps; warp++) {
       value += shared[warp * Shape::WARP_FLOATS + token * Shape::TOKEN_STRIDE + column];
     }
-    return p.bias ? value + to_float(((const T*)p.bias)[output]) : value;
+    return value + to_float(bias_of_column);
   };
   for (int i = threadIdx.x; i < p.tokens * tiling.width; i += blockDim.x) {
     const int token = i / tiling.width, column = i % tiling.width, result = tile * tiling.width + column;
     if (result >= tiling.results) continue;
-    float value = output_at(token, column, result);
+    float value = output_at(token, column, bias.plain);
     if (tiling.gated) {
       // Rounded wherever the two ops one after the other round.
       const float gate = rounded<T>(activate(p.kind, rounded<T>(value)));
-      value = gate * rounded<T>(output_at(token, column + 8, tiling.results + result));
+      value = gate * rounded<T>(output_at(token, column + 8, bias.gated));
     }
     const i64 place = (i64)token * tiling.results + result;
     if (p.is_float) {

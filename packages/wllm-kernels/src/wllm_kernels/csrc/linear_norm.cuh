@@ -8,56 +8,90 @@ DEVICE int normed_stride(int inputs) {
   return inputs + 32;
 }
 
-// `scratch`: NORM_TOKENS floats for each warp. Both may be used for other things behind this, each thread's own first.
+// Pieces of the norm's weight that each thread reads in front of the wait: they come from afar.
+constexpr int NORM_PIECES_AHEAD = 2;
 template <class T>
-DEVICE void add_and_normalise(const LinearParameters& p, T* normed, float* scratch) {
+using NormAhead = Run<T, PIECE<T>>[NORM_PIECES_AHEAD];
+
+template <class T>
+DEVICE void read_norm(NormAhead<T>& ahead, const LinearParameters& p) {
   constexpr int N = PIECE<T>;
-  const int pieces = p.inputs / N, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
-  float squares[NORM_TOKENS] = {};
   UNROLL
-  for (int token = 0; token < NORM_TOKENS; token++) {
-    if (token >= p.tokens) break;
-    for (int piece = threadIdx.x; piece < pieces; piece += blockDim.x) {
-      const i64 place = (i64)token * p.inputs + piece * N;
-      Run<T, N> run = load_run<T, N>((const T*)p.residual + place);
-      float values[N];
-      unpack(values, run);
-      if (p.x) {
-        float added[N];
-        unpack(added, load_run<T, N>((const T*)p.x + token * p.x_stride + piece * N));
-        UNROLL
-        for (int i = 0; i < N; i++) values[i] += added[i];
-        run = pack<T>(values);
-        unpack(values, run);
-        if (piece % gridDim.x == blockIdx.x) store_run((T*)p.new_residual + place, run);
-      }
-      store_run(normed + token * normed_stride(p.inputs) + piece * N, run);
-      UNROLL
-      for (int i = 0; i < N; i++) squares[token] += values[i] * values[i];
-    }
+  for (int k = 0; k < NORM_PIECES_AHEAD; k++) {
+    const int piece = smaller((int)(threadIdx.x + k * blockDim.x), p.inputs / N - 1);
+    ahead[k] = load_run<T, N>((const T*)p.norm + piece * N);
   }
-  UNROLL
-  for (int token = 0; token < NORM_TOKENS; token++) {
-    const float sum = warp_sum(squares[token]);
-    if (threadIdx.x % WARP == 0) scratch[warp * NORM_TOKENS + token] = sum;
+}
+
+// So many pieces of a thread are on their way at once.
+constexpr int NORM_BATCH = 4;
+
+// `scratch`: NORM_TOKENS floats for each warp. It may be used for other things behind this.
+template <class T>
+DEVICE void add_and_normalise(const LinearParameters& p, const NormAhead<T>& ahead, T* normed, float* scratch) {
+  constexpr int N = PIECE<T>;
+  const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP, stride = normed_stride(p.inputs);
+  // Of each token a thread has every blockDim.x-th piece: one token's after the other's.
+  const int pieces = p.inputs / N, per_token = divide_up(pieces, blockDim.x), items = p.tokens * per_token;
+  for (int first = 0; first < items; first += NORM_BATCH) {
+    Run<T, N> totals[NORM_BATCH] = {}, added[NORM_BATCH] = {};
+    UNROLL
+    for (int i = 0; i < NORM_BATCH; i++) {
+      const int token = (first + i) / per_token, piece = (first + i) % per_token * blockDim.x + threadIdx.x;
+      if (token >= p.tokens || piece >= pieces) continue;
+      totals[i] = load_run<T, N>((const T*)p.residual + (i64)token * p.inputs + piece * N);
+      if (p.x) added[i] = load_run<T, N>((const T*)p.x + token * p.x_stride + piece * N);
+    }
+    UNROLL
+    for (int i = 0; i < NORM_BATCH; i++) {
+      const int token = (first + i) / per_token, piece = (first + i) % per_token * blockDim.x + threadIdx.x;
+      if (token >= p.tokens) break;
+      float values[N];
+      unpack(values, totals[i]);
+      if (p.x) {
+        float more[N];
+        unpack(more, added[i]);
+        UNROLL
+        for (int j = 0; j < N; j++) values[j] += more[j];
+        totals[i] = pack<T>(values);
+        unpack(values, totals[i]);
+      }
+      float squares = 0.f;
+      UNROLL
+      for (int j = 0; j < N; j++) squares += values[j] * values[j];
+      squares = warp_sum(squares);
+      float* const sum = scratch + warp * NORM_TOKENS + token;
+      if (threadIdx.x % WARP == 0) *sum = (first + i) % per_token ? *sum + squares : squares;
+      if (piece >= pieces) continue;
+      store_run(normed + token * stride + piece * N, totals[i]);
+      if (p.x && piece % gridDim.x == blockIdx.x) {
+        store_run((T*)p.new_residual + (i64)token * p.inputs + piece * N, totals[i]);
+      }
+    }
   }
   __syncthreads();
   for (int token = 0; token < p.tokens; token++) {
     float sum = 0.f;
     for (int i = 0; i < warps; i++) sum += scratch[i * NORM_TOKENS + token];
     const float scale = 1.f / sqrtf(sum / p.inputs + p.eps);
-    for (int piece = threadIdx.x; piece < pieces; piece += blockDim.x) {
-      T* const place = normed + token * normed_stride(p.inputs) + piece * N;
+    const auto normalise = [&](int piece, const Run<T, N>& run) {
+      T* const place = normed + token * stride + piece * N;
       float values[N], weight[N];
       unpack(values, load_run<T, N>(place));
-      unpack(weight, load_run<T, N>((const T*)p.norm + piece * N));
+      unpack(weight, run);
       UNROLL
       for (int i = 0; i < N; i++) values[i] *= scale;
       round_all<T>(values);
       UNROLL
       for (int i = 0; i < N; i++) values[i] *= weight[i];
       store_run(place, pack<T>(values));
+    };
+    int piece = threadIdx.x;
+    UNROLL
+    for (int k = 0; k < NORM_PIECES_AHEAD; k++, piece += blockDim.x) {
+      if (piece < pieces) normalise(piece, ahead[k]);
     }
+    for (; piece < pieces; piece += blockDim.x) normalise(piece, load_run<T, N>((const T*)p.norm + piece * N));
   }
   __syncthreads();
 }
