@@ -56,8 +56,6 @@ TABLE = Table(
             "sums of the second eight tokens over the first": ("shared[(i * 8 + token", "shared[(token"),
             "sum of a warp less": ("warp < warps; warp++", "warp < warps - 1; warp++"),
             "sums of one warp": ("shared[warp * Shape::WARP_FLOATS + token", "shared[token"),
-            "no bias": ("return p.bias ? value +", "return false ? value +"),
-            "bias of the gates for all": ("column + 8, tiling.results + result", "column + 8, result"),
             "writes tokens behind the last": ("i < p.tokens * tiling.width;", "i < (p.tokens + 1) * tiling.width;"),
             "writes results behind the last": ("if (result >= tiling.results) continue;", ""),
             "gate is not rounded before its activation": ("rounded<T>(value)));", "value));"),
@@ -66,61 +64,87 @@ TABLE = Table(
                 "activate(p.kind, rounded<T>(value))",
             ),
             "what is gated is not rounded": (
-                "value = gate * rounded<T>(output_at(token, column + 8, tiling.results + result));",
-                "value = gate * output_at(token, column + 8, tiling.results + result);",
+                "value = gate * rounded<T>(output_at(token, column + 8, bias.gated));",
+                "value = gate * output_at(token, column + 8, bias.gated);",
             ),
             "another activation": ("kind == SILU ? activate<SILU>(x)", "kind == GELU ? activate<SILU>(x)"),
             "results of a token over another's": ("(i64)token * tiling.results + result;", "result;"),
             "float32 is rounded": ("((float*)p.out)[place] = value;", "((float*)p.out)[place] = rounded<T>(value);"),
             "a ring longer than its room": ("RING_BYTES = 8192;", "RING_BYTES = 16384;"),
+            "no bias": ("return value + to_float(bias_of_column);", "return value;"),
+            "bias of the gates for what they gate": ("column + 8, bias.gated", "column + 8, bias.plain"),
+            "bias behind the last": ("% tiling.width, tiling.results - 1);", "% tiling.width, tiling.results + 4000);"),
+            "bias of another column": (
+                "(int)threadIdx.x % tiling.width, tiling",
+                "(int)threadIdx.x / 2 % tiling.width, tiling",
+            ),
         },
         "linear_norm.cuh": {
-            "a tile's norm of the residual before the sum": (
-                "unpack(values, run);\n        if (piece %",
-                "if (piece %",
+            "x is not added": ("values[j] += more[j];", ";"),
+            "squares of the sum before it is rounded": (
+                "totals[i] = pack<T>(values);\n        unpack(values, totals[i]);",
+                "totals[i] = pack<T>(values);",
             ),
-            "x is not added": ("values[i] += added[i];", ";"),
-            "nobody writes the new residual": (
-                "if (piece % gridDim.x == blockIdx.x) store_run((T*)p.new_residual + place, run);",
-                "",
-            ),
+            "the residual itself is normed": ("        totals[i] = pack<T>(values);\n", ""),
+            "nobody writes the new residual": ("if (p.x && piece % gridDim.x == blockIdx.x) {", "if (false) {"),
             "one block writes its part of the new residual": (
                 "piece % gridDim.x == blockIdx.x",
-                "piece % gridDim.x == 0 && blockIdx.x == 1",
+                "piece % gridDim.x == 0 && blockIdx.x == 0",
             ),
-            "new residual in one row": ("(T*)p.new_residual + place", "(T*)p.new_residual + piece * N"),
-            "residual of the first token": ("(const T*)p.residual + place", "(const T*)p.residual + piece * N"),
-            "rows of x are as far apart as long": ("token * p.x_stride + piece * N", "place"),
-            "tokens over each other": (
-                "store_run(normed + token * normed_stride(p.inputs) + piece * N, run);",
-                "store_run(normed + piece * N, run);",
-            ),
-            "squares of all tokens in one sum": (
-                "squares[token] += values[i] * values[i];",
-                "squares[0] += values[i] * values[i];",
-            ),
+            "new residual in one row": ("(T*)p.new_residual + (i64)token * p.inputs +", "(T*)p.new_residual +"),
+            "residual of the first token": ("(const T*)p.residual + (i64)token * p.inputs +", "(const T*)p.residual +"),
+            "rows of x are as far apart as long": ("token * p.x_stride + piece * N", "token * p.inputs + piece * N"),
+            "tokens over each other": ("store_run(normed + token * stride +", "store_run(normed +"),
+            "squares of a thread": ("squares = warp_sum(squares);", ""),
+            "squares of the last piece": ("(first + i) % per_token ? *sum + squares : squares", "squares"),
+            "squares of what lay there": ("(first + i) % per_token ? *sum + squares : squares", "*sum + squares"),
             "sum of a warp": ("sum += scratch[i * NORM_TOKENS + token];", "sum = scratch[i * NORM_TOKENS + token];"),
             "sums of the tokens over each other": (
-                "scratch[warp * NORM_TOKENS + token] = sum;",
-                "scratch[warp * NORM_TOKENS] = sum;",
+                "scratch + warp * NORM_TOKENS + token;",
+                "scratch + warp * NORM_TOKENS;",
             ),
             "no epsilon": ("sum / p.inputs + p.eps", "sum / p.inputs"),
             "sum instead of the mean": ("sum / p.inputs + p.eps", "sum + p.eps"),
             "no rounding before the weight": ("round_all<T>(values);", ""),
-            "weight of the first piece": ("(const T*)p.norm + piece * N", "(const T*)p.norm"),
-            "pieces behind the row": (
-                "piece < pieces; piece += blockDim.x) {\n      const i64",
-                "piece <= pieces; piece += blockDim.x) {\n      const i64",
+            "weight of the first piece": (
+                "ahead[k] = load_run<T, N>((const T*)p.norm + piece * N);",
+                "ahead[k] = load_run<T, N>((const T*)p.norm);",
             ),
+            "weight of the first piece, far behind": (
+                "normalise(piece, load_run<T, N>((const T*)p.norm + piece * N));",
+                "normalise(piece, load_run<T, N>((const T*)p.norm));",
+            ),
+            "reads the weight behind its end": (
+                "(int)(threadIdx.x + k * blockDim.x), p.inputs / N - 1)",
+                "(int)(threadIdx.x + k * blockDim.x), p.inputs)",
+            ),
+            "reads pieces behind the row": (
+                "token >= p.tokens || piece >= pieces) continue;",
+                "token >= p.tokens) continue;",
+            ),
+            "reads tokens behind the last": (
+                "if (token >= p.tokens || piece >= pieces) continue;",
+                "if (piece >= pieces) continue;",
+            ),
+            "stores pieces behind the row": (
+                "      if (piece >= pieces) continue;\n      store_run",
+                "      store_run",
+            ),
+            "norms tokens behind the last": ("if (token >= p.tokens) break;", ""),
             "one token less": ("token < p.tokens; token++", "token < p.tokens - 1; token++"),
-            "tokens behind the last": ("    if (token >= p.tokens) break;\n", ""),
+            "pieces ahead only": (
+                "for (; piece < pieces; piece += blockDim.x) normalise",
+                "for (; piece < 0; piece += blockDim.x) normalise",
+            ),
+            "one batch": ("first < items; first += NORM_BATCH", "first < NORM_BATCH; first += NORM_BATCH"),
         },
         "linear.cu": {
             "waits for a copy less": ("copy_async_wait<Shape::STAGES - 1>()", "copy_async_wait<Shape::STAGES>()"),
             "refills a slot before it is multiplied": (
                 "    multiply<Shape>(sums, ring + place, fragments);\n    read",
                 "    copy_slot(target + place, source, p, tiling);\n"
-                "    multiply<Shape>(sums, ring + place, fragments);\n    read",
+                "    multiply<Shape>(sums, ring + place, fragments);\n"
+                "    read",
             ),
             "refills the next slot": (
                 "copy_slot(target + place, source, p, tiling);",
@@ -138,6 +162,10 @@ TABLE = Table(
             "tokens of the norm as far apart as in memory": (
                 "normed_stride(p.inputs), p.tokens)",
                 "p.inputs, p.tokens)",
+            ),
+            "bias of the next tile": (
+                "const Bias<T> bias = next_bias;\n    next_bias = read_bias<Shape>(p, tiling, tile + gridDim.x);",
+                "next_bias = read_bias<Shape>(p, tiling, tile + gridDim.x);\n    const Bias<T> bias = next_bias;",
             ),
         },
     },
