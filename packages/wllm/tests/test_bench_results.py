@@ -151,11 +151,14 @@ def test_plots_are_written(tmp_path: Path) -> None:
 
 
 def test_plots_without_matplotlib_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from wllm.bench.plots import plot
+    from wllm.bench.plots import check_plots, plot
 
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(BenchError, match=r"pip install wllm\[bench\]"):
-        plot(report(step("a", 1.0)), tmp_path)
+    for work in (lambda: check_plots(tmp_path), lambda: plot(report(step("a", 1.0)), tmp_path)):
+        with pytest.raises(BenchError, match=r"pip install wllm\[bench\]"):
+            work()
+    check_plots(None)
+    assert plot(report(step("a", 1.0)), None) == []
 
 
 def test_one_gpu_is_one_machine_whatever_the_system_calls_its_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

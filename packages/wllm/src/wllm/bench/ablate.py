@@ -12,6 +12,7 @@ from wllm.bench.errors import BenchError
 from wllm.bench.lengths import PromptMaker, chat_like, describe
 from wllm.bench.machine import Machine
 from wllm.bench.measure import DecodeStep, Mix, prompts_for
+from wllm.bench.plots import check_plots, plot
 from wllm.bench.results import Better, Report, Row, options_of, ratio, table
 from wllm.bench.subject import Subject, subject_of
 from wllm.bench.techniques import Pause, SecondFirstToken, techniques
@@ -34,6 +35,7 @@ class _Measurement(Protocol):
 
 def ablate(args: argparse.Namespace) -> int:
     """Run the command; the exit code."""
+    check_plots(args.plot)
     shapes = tuple(chat_like(args.num_requests, args.seed, args.longest))
     with subject_of(args, num_seqs=max(*args.batches, 64)) as subject:
         report = Report("ablate", options_of(args), Machine.here())
@@ -65,6 +67,7 @@ def ablate(args: argparse.Namespace) -> int:
     lines = [f"no {off.name}: {off.how}." for off in offs]
     say("\n".join(["", _table(report), "", "In brackets: the speed in units of that with everything on.", *lines]))
     say(describe(shapes))
+    plot(report, args.plot)
     return 0
 
 

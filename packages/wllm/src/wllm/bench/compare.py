@@ -19,6 +19,7 @@ from wllm.bench.lengths import Shape, chat_like, describe
 from wllm.bench.machine import Machine
 from wllm.bench.measure import DecodeStep, FirstToken, Measurement, Mix, Prefill
 from wllm.bench.merge import ratios_table
+from wllm.bench.plots import check_plots, plot
 from wllm.bench.race import LIMIT_S, OutOfTime, Race
 from wllm.bench.results import Report, Row, options_of
 from wllm.bench.subject import chosen_model
@@ -33,6 +34,7 @@ MOST_SEQS = 256  # requests that wLLM runs at a time, beside vLLM's 256 (1,024 o
 
 def compare(args: argparse.Namespace) -> int:
     """Run the command; the exit code."""
+    check_plots(args.plot)
     report = Report("compare", options_of(args), Machine.here())
     say(str(report.machine))
 
@@ -72,11 +74,7 @@ def compare(args: argparse.Namespace) -> int:
     if args.json is not None:
         report.save(args.json)
     say("\n".join(["", ratios_table(report), "", *report.remarks]))
-    if args.plot is not None:
-        from wllm.bench.plots import plot
-
-        for path in plot(report, args.plot):
-            say(f"written: {path}")
+    plot(report, args.plot)
     return 0
 
 

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from wllm.bench.errors import BenchError
+from wllm.bench.plots import plot
 from wllm.bench.results import Report, Row, ratio, table
 from wllm.console import say
 
@@ -24,11 +25,7 @@ def report(args: argparse.Namespace) -> int:
     say("\n".join(["", *(remark for one in reports for remark in one.remarks)]))
     if len(reports) > 1:
         say("These are figures of several runs: " + ", ".join(f"{one.command} of {one.date}" for one in reports))
-    if args.plot is not None:
-        from wllm.bench.plots import plot
-
-        for path in plot(whole, args.plot):
-            say(f"written: {path}")
+    plot(whole, args.plot)
     return 0
 
 

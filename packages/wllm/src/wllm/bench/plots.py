@@ -9,18 +9,26 @@ from typing import Any
 
 from wllm.bench.errors import BenchError
 from wllm.bench.results import Report, Row
+from wllm.console import say
 
 _COLUMNS = 3
 _PANEL_INCHES = (4.2, 2.6)
 
 
-def plot(report: Report, folder: Path) -> list[Path]:
-    """One figure a model, a panel for each thing measured, a bar for each engine; the files written."""
-    try:
-        # Figure and canvas alone: pyplot would look for a display.
-        figures: Any = importlib.import_module("matplotlib.figure")
-    except ImportError as error:
-        raise BenchError(f"--plot needs matplotlib ({error}); pip install wllm[bench]") from error
+def check_plots(folder: Path | None) -> None:
+    """Raises `BenchError` when plots are wanted and cannot be made; called before a long run, not after it."""
+    if folder is not None:
+        _matplotlib()
+
+
+def plot(report: Report, folder: Path | None) -> list[Path]:
+    """One figure a model, a panel for each thing measured, a bar for each engine; the files written, if any are wanted.
+
+    Says which they are. Raises `BenchError` where matplotlib is missing.
+    """
+    if folder is None:
+        return []
+    figures = _matplotlib()
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for model in dict.fromkeys(row.model for row in report.rows):
@@ -30,7 +38,16 @@ def plot(report: Report, folder: Path) -> list[Path]:
             path = folder / f"{name}.{kind}"
             figure.savefig(path, dpi=150)
             written.append(path)
+            say(f"written: {path}")
     return written
+
+
+def _matplotlib() -> Any:
+    try:
+        # Figures alone: pyplot would look for a display.
+        return importlib.import_module("matplotlib.figure")
+    except ImportError as error:
+        raise BenchError(f"--plot needs matplotlib ({error}); pip install wllm[bench]") from error
 
 
 def _figure(figures: Any, report: Report, model: str) -> Any:

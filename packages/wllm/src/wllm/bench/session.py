@@ -10,6 +10,7 @@ from typing import Any
 from wllm.bench.floor import Floor
 from wllm.bench.machine import Machine
 from wllm.bench.measure import Measurement, prompts_for
+from wllm.bench.plots import check_plots, plot
 from wllm.bench.results import Report, Row, options_of, rows_table
 from wllm.bench.subject import Subject
 from wllm.bench.worker.bandwidth import copy_bandwidth
@@ -21,6 +22,7 @@ class Session:
     """Measures rows of one subject; the report is saved after each."""
 
     def __init__(self, command: str, args: argparse.Namespace, subject: Subject) -> None:
+        check_plots(args.plot)
         self.subject = subject
         self.report = Report(command, options_of(args), Machine.here())
         self._args = args
@@ -75,11 +77,7 @@ class Session:
         if self._args.json is not None:
             self.report.save(self._args.json)
         say("\n".join(["", rows_table(self.report), "", *self.report.remarks]))
-        if self._args.plot is not None:
-            from wllm.bench.plots import plot
-
-            for path in plot(self.report, self._args.plot):
-                say(f"written: {path}")
+        plot(self.report, self._args.plot)
         return 0
 
 
