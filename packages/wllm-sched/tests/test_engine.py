@@ -187,7 +187,7 @@ def test_the_chunk_policy_hears_of_every_step() -> None:
         def __init__(self) -> None:
             self.heard: list[tuple[list[Chunk], int]] = []
 
-        def allowance(self, start: int, planned: Sequence[Chunk]) -> int:
+        def allowance(self, start: int, planned: Sequence[Chunk], num_decode_rows: int) -> int:
             return 64
 
         def observe(self, chunks: Sequence[Chunk], num_decode_rows: int, elapsed_ms: float) -> None:

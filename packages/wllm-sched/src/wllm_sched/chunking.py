@@ -24,8 +24,8 @@ class Chunk(NamedTuple):
 class ChunkPolicy(Protocol):
     """Chooses chunk sizes; learns from finished steps."""
 
-    def allowance(self, start: int, planned: Sequence[Chunk]) -> int:
-        """Tokens from position `start` for one more chunk in a step that decodes and has the chunks `planned`.
+    def allowance(self, start: int, planned: Sequence[Chunk], num_decode_rows: int) -> int:
+        """Tokens from position `start` for one more chunk in a step with these decode rows and the chunks `planned`.
 
         0 if nothing more fits; at least 1 when nothing is planned yet, so that a prompt always gets on.
         """
@@ -40,7 +40,7 @@ class FixedChunks:
     def __init__(self, num_tokens: int) -> None:
         self._num_tokens = max(num_tokens, 1)
 
-    def allowance(self, start: int, planned: Sequence[Chunk]) -> int:
+    def allowance(self, start: int, planned: Sequence[Chunk], num_decode_rows: int) -> int:
         """What is left of the fixed number."""
         return max(self._num_tokens - _num_tokens(planned), 0)
 
@@ -53,11 +53,11 @@ class TimedChunks:
 
     A step takes the time of its decodes (a median of late steps without prefill), and for its chunks a time per token
     and a time per pair of token and earlier token that attention looks at: without the second, each chunk of a long
-    prompt would take longer than the one before led to expect. Until a prefill has been measured, `first` tokens are
-    allowed. When decodes alone take most of the limit or more, chunks still get `SHARE` of the decodes' time.
+    prompt would take longer than the one before led to expect. Until a prefill has been measured, a step has
+    `first` tokens. When decodes alone take most of the limit or more, chunks still get `SHARE` of the decodes' time.
     """
 
-    MULTIPLE, SMALL_MULTIPLE = 64, 16  # chunk sizes, from MULTIPLE tokens on and below
+    MULTIPLE, SMALL_MULTIPLE = 64, 16  # of steps; of chunks, where a step of 64 tokens takes too long
     SHARE = 0.25
     DECAY = 0.7  # of what a measured prefill weighs, with each later one
     # A pause of the host or a first use of a kernel says nothing about the device: a measurement counts as at most so
@@ -65,7 +65,7 @@ class TimedChunks:
     SURPRISE = 2.0
     # Where steps do not tell a token's time from its pairs', the latter stays as it was. At first, attention to so many
     # earlier tokens is assumed to take as long as the rest of a token's work.
-    INERTIA = 0.002
+    INERTIA = 0.1
     ASSUMED_CONTEXT = 8192
 
     def __init__(self, max_stall_ms: float, *, first: int = 128) -> None:
@@ -84,20 +84,24 @@ class TimedChunks:
         """The time of a step without prefill; 0 before the first."""
         return median(self._decode_ms) if self._decode_ms else 0.0
 
-    def allowance(self, start: int, planned: Sequence[Chunk]) -> int:
-        """Tokens whose predicted time fits, in multiples."""
+    def allowance(self, start: int, planned: Sequence[Chunk], num_decode_rows: int) -> int:
+        """Tokens whose predicted time fits, in a step of a round size."""
+        others = _num_tokens(planned) + num_decode_rows
+        least = 0 if planned else self.SMALL_MULTIPLE
         if not self._num_fitted:
-            return max(self.first - _num_tokens(planned), 0)
+            return max(self.first - others, least)
         decode_ms = self.decode_ms
         left_ms = max(self.max_stall_ms - decode_ms, self.SHARE * decode_ms) - self._predict(planned)
-        least = 0 if planned else self.SMALL_MULTIPLE
         if left_ms <= 0.0:
             return least
         # The positive root of: pair_ms / 2 * n^2 + first_ms * n = left_ms.
         first_ms = self.token_ms + self.pair_ms * start
         num_tokens = int(2.0 * left_ms / (first_ms + sqrt(first_ms * first_ms + 2.0 * self.pair_ms * left_ms)))
-        multiple = self.MULTIPLE if num_tokens >= self.MULTIPLE else self.SMALL_MULTIPLE
-        return max(num_tokens // multiple * multiple, least)
+        # The step as a whole gets a round size: graphs and tiles of kernels have no others.
+        rounded = (others + num_tokens) // self.MULTIPLE * self.MULTIPLE - others
+        if rounded < self.SMALL_MULTIPLE:
+            rounded = num_tokens // self.SMALL_MULTIPLE * self.SMALL_MULTIPLE
+        return max(rounded, least)
 
     def observe(self, chunks: Sequence[Chunk], num_decode_rows: int, elapsed_ms: float) -> None:
         """Take in what this step says about decodes or chunks."""

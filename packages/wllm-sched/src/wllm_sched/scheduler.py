@@ -252,7 +252,7 @@ class Scheduler:
                 arriving.append(sample)
                 continue
             if chunks is not None:
-                room = min(room, chunks.allowance(sample.computed, draft.chunks))
+                room = min(room, chunks.allowance(sample.computed, draft.chunks, len(draft.decode_rows)))
             room -= self._plan_chunk(sample, room, draft)
         if not draft.decode_rows and not draft.chunk_rows and not self._flights:
             for sample in arriving:
