@@ -31,7 +31,7 @@ BUDGET = 2048
 
 def padded(num_tokens: int) -> int:
     """The size of the graph that runs so many tokens."""
-    stair = max(64, 2 ** (num_tokens.bit_length() - 1) // 8)
+    stair = max(64, (1 << (num_tokens.bit_length() - 1)) // 8)
     return -(-num_tokens // stair) * stair
 
 
