@@ -13,9 +13,14 @@ import pytest
 SOAK = Path(__file__).parents[2] / "bench" / "soak.py"
 
 
-def soak(folder: Path, minutes: float) -> dict[str, Any]:
+# Few blocks and short steps, so that preemption, eviction and chunks happen.
+SMALL = ("--max-num-seqs", "16", "--num-kv-blocks", "80", "--max-num-batched-tokens", "128")
+
+
+def soak(folder: Path, minutes: float, *flags: str) -> dict[str, Any]:
     summary = folder / "summary.json"
     command = [sys.executable, "-W", "error", str(SOAK), "--minutes", str(minutes), "--json", str(summary)]
+    command += ["--", *SMALL, *flags]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=minutes * 60 + 300)
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -43,3 +48,10 @@ def test_minutes(tmp_path: Path) -> None:
     summary = soak(tmp_path, 3)
     assert_it_happened(summary)
     assert len(summary["engine_mib"]) == 3
+
+
+@pytest.mark.full
+def test_a_minute_with_blocks_in_host_memory(tmp_path: Path) -> None:
+    summary = soak(tmp_path, 1, "--kv-offload-gib", "0.05", "--kv-cache-dtype", "int8")
+    assert_it_happened(summary)
+    assert summary["kv_host_saves"] > 0 and summary["kv_host_loads"] > 0
