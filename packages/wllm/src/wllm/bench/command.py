@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from wllm.bench.flag_types import assignment, batch_of, count, counts, names, two_or_more
 from wllm.bench.serve_flags import add_serve_flags
 from wllm.bench.shapes import SHAPES
 from wllm.flags import add_engine_flags
@@ -31,8 +32,8 @@ def _add_latency(kinds: Commands[argparse.ArgumentParser]) -> None:
     _add_model(parser)
     _add_decode(parser, batches=(1, 32, 128))
     group = parser.add_argument_group("measurement")
-    group.add_argument("--first-token-len", type=int, default=2048, metavar="TOKENS", help="(default: 2048)")
-    group.add_argument("--prefill", type=_batch_of, default=(8, 4096), metavar="NxTOKENS", help="(default: 8x4096)")
+    _add_first_token(group)
+    _add_prefill(group)
     _add_output(parser)
     parser.set_defaults(run=_latency)
 
@@ -41,10 +42,7 @@ def _add_throughput(kinds: Commands[argparse.ArgumentParser]) -> None:
     parser = kinds.add_parser("throughput", help="tokens a second of many chat-like requests at once")
     _add_model(parser)
     group = parser.add_argument_group("measurement")
-    group.add_argument("--num-requests", type=int, default=256, metavar="N", help="(default: 256)")
-    group.add_argument(
-        "--longest", type=int, default=1024, metavar="TOKENS", help="cut of both lengths (default: 1024)"
-    )
+    _add_mix(group, num_requests=256)
     _add_repeats(group)
     _add_output(parser)
     parser.set_defaults(run=_throughput)
@@ -63,22 +61,31 @@ def _add_compare(kinds: Commands[argparse.ArgumentParser]) -> None:
     group = parser.add_argument_group("engines")
     group.add_argument(
         "--engines",
-        type=_names,
+        type=names,
         default=("wllm", "vllm", "transformers", "llama.cpp"),
         metavar="A,B",
         help="which, in order; the first is the one that ratios are of (default: wllm,vllm,transformers,llama.cpp)",
     )
-    group.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto", help="(default: auto)")
-    group.add_argument("--dtype", choices=("auto", "float32", "bfloat16", "float16"), default="auto")
+    group.add_argument(
+        "--device", choices=("auto", "cuda", "cpu"), default="auto", help="of each engine (default: auto)"
+    )
+    group.add_argument(
+        "--dtype",
+        choices=("auto", "float32", "bfloat16", "float16"),
+        default="auto",
+        help="of each engine (default: auto, which is bfloat16 on a GPU and float32 on a CPU)",
+    )
     group.add_argument("--load-format", choices=("auto", "dummy"), default="auto", help="'dummy': random weights")
-    group.add_argument("--max-model-len", type=int, default=8192, metavar="TOKENS", help="(default: 8192)")
+    group.add_argument(
+        "--max-model-len", type=count, default=8192, metavar="TOKENS", help="of each engine (default: 8192)"
+    )
     group.add_argument(
         "--gpu-memory-utilization", type=float, default=0.85, metavar="SHARE", help="of each engine (default: 0.85)"
     )
     group.add_argument("--gguf", metavar="FILE", help="what llama.cpp runs: the same model as a .gguf file")
     group.add_argument(
         "--python",
-        type=_assignment,
+        type=assignment,
         action="append",
         default=[],
         metavar="ENGINE=PATH",
@@ -86,7 +93,7 @@ def _add_compare(kinds: Commands[argparse.ArgumentParser]) -> None:
     )
     group.add_argument(
         "--env",
-        type=_assignment,
+        type=assignment,
         action="append",
         default=[],
         metavar="ENGINE:NAME=VALUE",
@@ -94,7 +101,7 @@ def _add_compare(kinds: Commands[argparse.ArgumentParser]) -> None:
     )
     group.add_argument(
         "--option",
-        type=_assignment,
+        type=assignment,
         action="append",
         default=[],
         metavar="ENGINE:NAME=JSON",
@@ -102,7 +109,7 @@ def _add_compare(kinds: Commands[argparse.ArgumentParser]) -> None:
     )
     group.add_argument(
         "--rows",
-        type=_assignment,
+        type=assignment,
         action="append",
         default=[],
         metavar="ENGINE=TEXT",
@@ -110,7 +117,7 @@ def _add_compare(kinds: Commands[argparse.ArgumentParser]) -> None:
     )
     group.add_argument(
         "--kv-tokens",
-        type=int,
+        type=count,
         metavar="N",
         help="KV cache of wLLM and vLLM, so that the memory that they take can be compared (default: what fits)",
     )
@@ -122,11 +129,10 @@ def _add_compare(kinds: Commands[argparse.ArgumentParser]) -> None:
     )
     _add_decode(parser, batches=(1, 32, 128))
     group = parser.add_argument_group("measurement")
-    group.add_argument("--num-requests", type=int, default=256, metavar="N", help="of the chat-like mix (default: 256)")
-    group.add_argument("--longest", type=int, default=1024, metavar="TOKENS", help="cut of its lengths (default: 1024)")
-    group.add_argument("--first-token-len", type=int, default=2048, metavar="TOKENS", help="(default: 2048)")
-    group.add_argument("--prefill", type=_batch_of, default=(8, 4096), metavar="NxTOKENS", help="(default: 8x4096)")
-    group.add_argument("--rounds", type=int, default=2, metavar="N", help="A B A B: how often (default: 2)")
+    _add_mix(group, num_requests=256)
+    _add_first_token(group)
+    _add_prefill(group)
+    group.add_argument("--rounds", type=count, default=2, metavar="N", help="A B A B: how often (default: 2)")
     group.add_argument(
         "--minutes", type=float, default=60.0, metavar="M", help="start nothing new after this (default: 60)"
     )
@@ -149,12 +155,11 @@ def _add_ablate(kinds: Commands[argparse.ArgumentParser]) -> None:
     _add_model(parser)
     _add_decode(parser, batches=(1, 8, 32))
     group = parser.add_argument_group("measurement")
-    group.add_argument("--num-requests", type=int, default=128, metavar="N", help="of the chat-like mix (default: 128)")
-    group.add_argument("--longest", type=int, default=1024, metavar="TOKENS", help="cut of its lengths (default: 1024)")
-    group.add_argument("--first-token-len", type=int, default=2048, metavar="TOKENS", help="(default: 2048)")
+    _add_mix(group, num_requests=128)
+    _add_first_token(group)
     group.add_argument(
         "--long-prompt",
-        type=int,
+        type=count,
         default=8192,
         metavar="TOKENS",
         help="that comes while streams decode (default: 8192)",
@@ -167,11 +172,13 @@ def _add_profile(kinds: Commands[argparse.ArgumentParser]) -> None:
     parser = kinds.add_parser("profile", help="where a decode step and a prefill step go")
     _add_model(parser)
     group = parser.add_argument_group("measurement")
-    group.add_argument("--batch", type=int, default=1, metavar="N", help="requests that decode (default: 1)")
-    group.add_argument("--prompt-len", type=int, default=128, metavar="TOKENS", help="before decode (default: 128)")
-    group.add_argument("--steps", type=int, default=100, metavar="N", help="decode steps looked at (default: 100)")
-    group.add_argument("--prefill-len", type=int, default=2048, metavar="TOKENS", help="(default: 2048)")
-    group.add_argument("--top", type=int, default=20, metavar="N", help="kernels listed (default: 20)")
+    group.add_argument("--batch", type=count, default=1, metavar="N", help="requests that decode (default: 1)")
+    group.add_argument("--prompt-len", type=count, default=128, metavar="TOKENS", help="before decode (default: 128)")
+    group.add_argument("--steps", type=count, default=100, metavar="N", help="decode steps looked at (default: 100)")
+    group.add_argument(
+        "--prefill-len", type=count, default=2048, metavar="TOKENS", help="of each prompt (default: 2048)"
+    )
+    group.add_argument("--top", type=count, default=20, metavar="N", help="kernels listed (default: 20)")
     group.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
     parser.set_defaults(run=_profile)
 
@@ -190,14 +197,49 @@ def _add_shape(parser: argparse.ArgumentParser) -> None:
 def _add_decode(parser: argparse.ArgumentParser, *, batches: tuple[int, ...]) -> None:
     group = parser.add_argument_group("decode")
     shown = ",".join(map(str, batches))
-    group.add_argument("--batches", type=_counts, default=batches, metavar="N,N", help=f"(default: {shown})")
-    group.add_argument("--prompt-len", type=int, default=128, metavar="TOKENS", help="of each request (default: 128)")
-    group.add_argument("--output-len", type=int, default=128, metavar="TOKENS", help="of each request (default: 128)")
+    group.add_argument("--batches", type=counts, default=batches, metavar="N,N", help=f"(default: {shown})")
+    group.add_argument("--prompt-len", type=count, default=128, metavar="TOKENS", help="of each request (default: 128)")
+    group.add_argument(
+        "--output-len", type=two_or_more, default=128, metavar="TOKENS", help="of each request (default: 128)"
+    )
     _add_repeats(group)
 
 
+def _add_mix(group: argparse._ArgumentGroup, *, num_requests: int) -> None:
+    group.add_argument(
+        "--num-requests",
+        type=count,
+        default=num_requests,
+        metavar="N",
+        help=f"of the chat-like mix (default: {num_requests})",
+    )
+    group.add_argument(
+        "--longest", type=count, default=1024, metavar="TOKENS", help="cut of its prompts and answers (default: 1024)"
+    )
+
+
+def _add_first_token(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--first-token-len",
+        type=count,
+        default=2048,
+        metavar="TOKENS",
+        help="of the prompt whose first token is timed (default: 2048)",
+    )
+
+
+def _add_prefill(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--prefill",
+        type=batch_of,
+        default=(8, 4096),
+        metavar="NxTOKENS",
+        help="prompts that come at once, and their length (default: 8x4096)",
+    )
+
+
 def _add_repeats(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--repeats", type=int, default=3, metavar="N", help="timed runs of each row (default: 3)")
+    group.add_argument("--repeats", type=count, default=3, metavar="N", help="timed runs of each row (default: 3)")
 
 
 def _add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
@@ -205,34 +247,6 @@ def _add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group.add_argument("--json", type=Path, metavar="FILE", help="write the rows to this file, after each row")
     group.add_argument("--plot", type=Path, metavar="DIR", help="write plots (PNG and SVG); needs wllm[bench]")
     return group
-
-
-def _counts(text: str) -> tuple[int, ...]:
-    try:
-        counts = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        counts = (0,)
-    if min(counts) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a list of numbers from 1, such as 1,32")
-    return counts
-
-
-def _batch_of(text: str) -> tuple[int, int]:
-    count, _, length = text.partition("x")
-    if not (count.isdigit() and length.isdigit() and int(count) and int(length)):
-        raise argparse.ArgumentTypeError(f"{text} is not a number of prompts and their length, such as 8x4096")
-    return int(count), int(length)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _assignment(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise argparse.ArgumentTypeError(f"{text} has no NAME=VALUE")
-    return name, value
 
 
 def _help(parser: argparse.ArgumentParser) -> int:

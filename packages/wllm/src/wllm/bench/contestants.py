@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from wllm.bench.errors import BenchError
@@ -75,12 +76,17 @@ def _contestant(name: str, args: argparse.Namespace, common: Common) -> Contesta
     return Contestant(
         name=name,
         engine=engine,
-        python=dict(args.python).get(name, sys.executable),
+        python=_absolute(dict(args.python).get(name, sys.executable)),
         environment=dict(_own(name, args.env)),
         options=options,
-        model=common.model if engine != "llama.cpp" else (args.gguf or common.model),
+        model=common.model if engine != "llama.cpp" else _absolute(args.gguf or common.model),
         only=dict(args.rows).get(name, ""),
     )
+
+
+def _absolute(path: str) -> str:
+    # Workers run elsewhere. Links stay: a virtual environment's Python is one.
+    return str(Path(path).absolute()) if Path(path).exists() else path
 
 
 def _own(name: str, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
