@@ -29,6 +29,9 @@ from _soak_watch import Watch
 from wllm.bench.serve_http import Server
 from wllm.bench.shapes import SHAPES, write_shape
 
+# Few blocks and short steps, so that preemption, eviction and chunks happen. Flags after `--` win.
+TINY = ["--max-num-seqs", "16", "--num-kv-blocks", "80", "--max-num-batched-tokens", "128"]
+
 
 def main() -> int:
     """Run; the exit code."""
@@ -107,10 +110,8 @@ def _serve_arguments(args: argparse.Namespace, folder: Path) -> list[str]:
         return [args.model, *common, *args.serve]
     model = write_shape(args.shape, folder)
     _add_tokenizer(model)
-    if args.shape == "tiny" and not args.serve:
-        # Few blocks and short steps, so that preemption, eviction and chunks happen.
-        args.serve = ["--max-num-seqs", "16", "--num-kv-blocks", "80", "--max-num-batched-tokens", "128"]
-    return [str(model), "--load-format", "dummy", *common, *args.serve]
+    small = TINY if args.shape == "tiny" else []
+    return [str(model), "--load-format", "dummy", *common, *small, *args.serve]
 
 
 def _add_tokenizer(model: Path) -> None:

@@ -13,14 +13,10 @@ import pytest
 SOAK = Path(__file__).parents[2] / "bench" / "soak.py"
 
 
-# Few blocks and short steps, so that preemption, eviction and chunks happen.
-SMALL = ("--max-num-seqs", "16", "--num-kv-blocks", "80", "--max-num-batched-tokens", "128")
-
-
 def soak(folder: Path, minutes: float, *flags: str) -> dict[str, Any]:
     summary = folder / "summary.json"
     command = [sys.executable, "-W", "error", str(SOAK), "--minutes", str(minutes), "--json", str(summary)]
-    command += ["--", *SMALL, *flags]
+    command += ["--", *flags]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=minutes * 60 + 300)
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
