@@ -8,13 +8,12 @@ DEVICE void linear(const LinearParameters& p) {
   const u8* const ring = shared + warp * RING_BYTES + threadIdx.x % WARP * 16;
   const u32 target = shared_address(ring);
   float* const all_sums = (float*)(shared + warps * RING_BYTES);
-  T* const normed = (T*)(all_sums + 2 * warps * Shape::WARP_FLOATS);
+  T* const normed = (T*)(all_sums + warps * Shape::WARP_FLOATS);
 
   let_next_kernel_start();
-  Source<Shape> source;
-  aim(source, p, tiling, blockIdx.x);
+  Source<Shape> source = first_source<Shape>(p, tiling);
   for (int i = 0; i < Shape::STAGES; i++) copy_slot(target + i * Shape::SLOT_BYTES, source, p, tiling);
-  Bias<T> next_bias = read_bias<Shape>(p, tiling, blockIdx.x);
+  const Bias<T> bias = read_bias<Shape>(p, tiling);
   NormAhead<T> ahead;
   if constexpr (NORM) read_norm<T>(ahead, p);
   wait_for_previous_kernel();
@@ -23,8 +22,8 @@ DEVICE void linear(const LinearParameters& p) {
                                     : Tokens<Shape>((const T*)p.x, p.x_stride, p.tokens);
 
   int place = 0;  // in the ring
-  LinearSums<Shape> sums;
-  // Multiplies a slot, and reads what comes two slots later: x comes from the L2 the first time.
+  LinearSums<Shape> sums = {};
+  // Multiplies a slot, and reads what comes two slots later: x comes from the L2.
   const auto multiply_slot = [&](TokenFragments<Shape>& fragments, int slot) {
     copy_async_wait<Shape::STAGES - 1>();
     multiply<Shape>(sums, ring + place, fragments);
@@ -32,25 +31,16 @@ DEVICE void linear(const LinearParameters& p) {
     copy_slot(target + place, source, p, tiling);
     place = (place + Shape::SLOT_BYTES) % RING_BYTES;
   };
-  for (int tile = blockIdx.x, odd = 0; tile < tiling.tiles; tile += gridDim.x, odd ^= 1) {
-    // It comes from afar, so it is read a tile earlier.
-    const Bias<T> bias = next_bias;
-    next_bias = read_bias<Shape>(p, tiling, tile + gridDim.x);
-    TokenFragments<Shape> first, second;
-    read_tokens(first, tokens, warp, p.inputs);
-    read_tokens(second, tokens, warp + warps, p.inputs);
-    UNROLL
-    for (int i = 0; i < Shape::TOKEN_TILES; i++) sums[i][0] = sums[i][1] = sums[i][2] = sums[i][3] = 0.f;
-    for (int slot = warp; slot < tiling.slots; slot += 2 * warps) {
-      multiply_slot(first, slot);
-      if (slot + warps < tiling.slots) multiply_slot(second, slot + warps);
-    }
-    // In one of two places in turn: who comes back to it has passed the barrier behind its readers.
-    float* const sums_of_tile = all_sums + odd * warps * Shape::WARP_FLOATS;
-    share_sums<Shape>(sums_of_tile + warp * Shape::WARP_FLOATS, sums);
-    __syncthreads();
-    store_results<Shape>(p, tiling, tile, bias, sums_of_tile);
+  TokenFragments<Shape> first, second;
+  read_tokens(first, tokens, warp, p.inputs);
+  read_tokens(second, tokens, warp + warps, p.inputs);
+  for (int slot = warp; slot < tiling.slots; slot += 2 * warps) {
+    multiply_slot(first, slot);
+    if (slot + warps < tiling.slots) multiply_slot(second, slot + warps);
   }
+  share_sums<Shape>(all_sums + warp * Shape::WARP_FLOATS, sums);
+  __syncthreads();
+  store_results<Shape>(p, tiling, bias, all_sums);
 }
 
 #define LINEAR_KERNEL(NAME, T, TILE, TOKEN_TILES, NORM)      \

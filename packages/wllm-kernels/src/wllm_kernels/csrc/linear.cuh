@@ -6,10 +6,10 @@
 // layout wants a lane's inputs elsewhere, but the order of a sum's terms is free as long as both operands have the same;
 // so each lane multiplies just what it has copied, and the warps need no barrier.
 //
-// A block computes tiles of 8 or 16 outputs (the lower half of the operand is empty, or not). Its warps take slots of
+// A block computes a tile of 8 or 16 outputs (the lower half of the operand is empty, or not). Its warps take slots of
 // inputs in turn and add up their sums in a fixed order, which depends on the number of warps only: a token's result is
-// the same whatever the tile and the other tokens. Copies are on their way at any time, across tiles too, and the first
-// ones before the previous kernel ends: nobody who may still run writes W (pack_linear waits for who did).
+// the same whatever the tile and the other tokens. Copies are on their way at any time, and the first ones before the
+// previous kernel ends: nobody who may still run writes W (pack_linear waits for who did).
 //
 // With an activation the first half of the outputs are gates: result i is act(output i) * output (results + i). A tile
 // then has 8 gates in one half of the operand, and what they gate in the other.
@@ -32,7 +32,7 @@ struct LinearParameters {
 
 constexpr int LINEAR_THREADS = 256;  // at most
 constexpr int CHUNK = 32;            // inputs that a warp reads of a row at once
-constexpr int CHUNKS = 2;            // of a slot: a line of the L2 from each row
+constexpr int CHUNKS = 4;            // of a slot: 256 bytes of each row, so that memory reads long runs
 constexpr int SLOT_INPUTS = CHUNKS * CHUNK;
 #if __CUDA_ARCH__ >= 800
 constexpr int RING_BYTES = 8192;  // of a warp, on their way
@@ -55,7 +55,7 @@ struct LinearShape {
 
 // Results are the columns of out: outputs, or pairs of a gate and what it gates. A tile has `width` of them.
 struct Tiling {
-  int results, width, tiles, slots;
+  int results, width, slots;
   bool gated;
 };
 
@@ -63,34 +63,35 @@ template <class Shape>
 DEVICE Tiling tiling_of(const LinearParameters& p) {
   const bool gated = Shape::HALVES == 2 && p.kind >= 0;
   const int results = gated ? p.outputs / 2 : p.outputs, width = gated ? 8 : Shape::TILE;
-  return {results, width, divide_up(results, width), divide_up(p.inputs, SLOT_INPUTS), gated};
+  return {results, width, divide_up(p.inputs, SLOT_INPUTS), gated};
 }
 
 // Where a warp copies from next.
 template <class Shape>
 struct Source {
   const typename Shape::T* rows[Shape::HALVES];  // of this lane, from its first input on
-  int tile, slot;
+  int slot;
 };
 
 // Rows behind the last are the last one: nothing is stored of them.
 template <class Shape>
-DEVICE void aim(Source<Shape>& source, const LinearParameters& p, const Tiling& tiling, int tile) {
-  const int lane = threadIdx.x % WARP;
-  source.tile = tile;
+DEVICE Source<Shape> first_source(const LinearParameters& p, const Tiling& tiling) {
+  const int lane = threadIdx.x % WARP, first = blockIdx.x * tiling.width;
+  Source<Shape> source;
   source.slot = threadIdx.x / WARP;
   UNROLL
   for (int half = 0; half < Shape::HALVES; half++) {
-    const int result = smaller(tile * tiling.width + (tiling.gated ? 0 : half * 8) + lane / 4, tiling.results - 1);
+    const int result = smaller(first + (tiling.gated ? 0 : half * 8) + lane / 4, tiling.results - 1);
     const int row = tiling.gated ? half * tiling.results + result : result;
     source.rows[half] = (const typename Shape::T*)p.weight + (i64)row * p.inputs + lane % 4 * 8;
   }
+  return source;
 }
 
-// Inputs behind the last become zeros. Behind the last tile there is nothing to copy.
+// Inputs behind the last become zeros; behind the last slot there is nothing to copy.
 template <class Shape>
 DEVICE void copy_slot(u32 target, Source<Shape>& source, const LinearParameters& p, const Tiling& tiling) {
-  if (source.tile < tiling.tiles && source.slot < tiling.slots) {
+  if (source.slot < tiling.slots) {
     const int end = p.inputs - threadIdx.x % 4 * 8;
     UNROLL
     for (int chunk = 0; chunk < CHUNKS; chunk++) {
@@ -102,7 +103,6 @@ DEVICE void copy_slot(u32 target, Source<Shape>& source, const LinearParameters&
       }
     }
     source.slot += blockDim.x / WARP;
-    if (source.slot >= tiling.slots) aim(source, p, tiling, source.tile + gridDim.x);
   }
   copy_async_commit();
 }
@@ -181,7 +181,7 @@ DEVICE float activate(int kind, float x) {
   return kind == SILU ? activate<SILU>(x) : kind == GELU ? activate<GELU>(x) : activate<GELU_TANH>(x);
 }
 
-// Of the results that a thread stores of a tile, which are all in one column; `gated` is that of what a gate gates.
+// Of the results that a thread stores, which are all in one column; `gated` is that of what a gate gates.
 // Not yet converted, so that nobody waits for it before it is used.
 template <class T>
 struct Bias {
@@ -189,10 +189,10 @@ struct Bias {
 };
 
 template <class Shape>
-DEVICE Bias<typename Shape::T> read_bias(const LinearParameters& p, const Tiling& tiling, int tile) {
+DEVICE Bias<typename Shape::T> read_bias(const LinearParameters& p, const Tiling& tiling) {
   Bias<typename Shape::T> bias = {};
   if (p.bias) {
-    const int result = smaller(tile * tiling.width + (int)threadIdx.x % tiling.width, tiling.results - 1);
+    const int result = smaller((int)(blockIdx.x * tiling.width + threadIdx.x % tiling.width), tiling.results - 1);
     const typename Shape::T* const source = (const typename Shape::T*)p.bias + result;
     bias.plain = source[0];
     if (tiling.gated) bias.gated = source[tiling.results];
@@ -201,8 +201,8 @@ DEVICE Bias<typename Shape::T> read_bias(const LinearParameters& p, const Tiling
 }
 
 template <class Shape>
-DEVICE void store_results(const LinearParameters& p, const Tiling& tiling, int tile,
-                          const Bias<typename Shape::T>& bias, const float* shared) {
+DEVICE void store_results(const LinearParameters& p, const Tiling& tiling, const Bias<typename Shape::T>& bias,
+                          const float* shared) {
   using T = typename Shape::T;
   const int warps = blockDim.x / WARP;
   // An output of a token: the sum of the warps' sums, and the bias.
@@ -214,7 +214,7 @@ DEVICE void store_results(const LinearParameters& p, const Tiling& tiling, int t
     return value + to_float(bias_of_column);
   };
   for (int i = threadIdx.x; i < p.tokens * tiling.width; i += blockDim.x) {
-    const int token = i / tiling.width, column = i % tiling.width, result = tile * tiling.width + column;
+    const int token = i / tiling.width, column = i % tiling.width, result = blockIdx.x * tiling.width + column;
     if (result >= tiling.results) continue;
     float value = output_at(token, column, bias.plain);
     if (tiling.gated) {

@@ -1,7 +1,7 @@
 // The RMS norm in front of a layer, with the residual add: every block computes it for itself into shared memory. For a
 // token or a few that takes less time than a kernel's start and end; each block writes a part of the new residual.
 // Rounds where the norm kernel rounds.
-constexpr int NORM_TOKENS = 8;  // at most
+constexpr int NORM_TOKENS = 4;  // at most
 
 // Elements from a token to the next: the two that a matrix fragment reads together lie in different banks.
 DEVICE int normed_stride(int inputs) {

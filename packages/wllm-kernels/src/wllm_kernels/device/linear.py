@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
 from itertools import product
 
 import torch
@@ -11,32 +9,29 @@ from torch import Tensor
 
 from wllm_kernels.device.activation import KINDS
 from wllm_kernels.device.arguments import is_aligned, row_stride
-from wllm_kernels.device.kernel import DeviceProperties, Kernel, backends
+from wllm_kernels.device.kernel import Kernel, backends
 from wllm_kernels.errors import InvalidArgument
 
 MAX_TOKENS = 16
 _AMPERE = 80
 _SUFFIXES = {torch.float16: "f16", torch.bfloat16: "bf16"}
 _NO_ACTIVATION = -1
-_SLOT_INPUTS = 64  # of linear.cu
-# Warps share the inputs: up to so many slots there are four, else eight. Nothing else may enter here: the number of
-# warps is what a sum's rounding depends on, and a token's result shall not change with its neighbours or the GPU.
-_WARPS, _FEW_SLOTS = (4, 8), 32
-_WARPS_PER_MULTIPROCESSOR = 16
-_RESERVED_BYTES = 1024  # of shared memory, by each block for the driver
-
+# Warps share the inputs: eight, or four of them where a layer is wide and its inputs are few. Nothing but the shape of
+# the layer may enter here: the number of warps is what a sum's rounding depends on, and a token's result shall not
+# change with its neighbours, its activation or the GPU.
+_WARPS, _WIDE, _FEW_INPUTS = (4, 8), 4096, 1024
 
 _LAYOUT = "7Qq5if"
 # Tokens that every block normalises for itself: as many as take so much of its shared memory.
-_NORM_TOKENS, _NORM_BYTES = 8, 16640
+_NORM_TOKENS, _NORM_BYTES = 4, 16640
 
 
 def _shared_bytes(tile: int, token_tiles: int, warps: int, ring_bytes: int) -> int:
-    return warps * (ring_bytes + 2 * 8 * token_tiles * (tile + 4) * 4)
+    return warps * (ring_bytes + 8 * token_tiles * (tile + 4) * 4)
 
 
 def _kernels(ring_bytes: int, dtypes: tuple[torch.dtype, ...]) -> dict[tuple[torch.dtype, int, int, int], Kernel]:
-    """By dtype, outputs of a tile, tiles of eight tokens (0: the kernel with a norm, for eight), and warps."""
+    """By dtype, outputs of a tile, tiles of eight tokens (0: the kernel with a norm), and warps."""
     kernels = {}
     for dtype, tile, warps in product(dtypes, (8, 16), _WARPS):
         for token_tiles, prefix, norm_bytes in ((0, "norm_", _NORM_BYTES), (1, "", 0), (2, "", 0)):
@@ -53,26 +48,14 @@ _KERNELS = _kernels(8192, (torch.float16, torch.bfloat16))
 _TURING_KERNELS = _kernels(4096, (torch.float16,))
 
 
-@dataclass(frozen=True, slots=True)
-class Tiling:
-    """How a layer is divided: outputs of a tile, warps of a block, blocks; a block computes a tile after the other."""
-
-    tile: int
-    warps: int
-    blocks: int
+def warps_of(outputs: int, inputs: int) -> int:
+    """Warps of a block, for a layer of this shape."""
+    return _WARPS[0] if outputs >= _WIDE and inputs <= _FEW_INPUTS else _WARPS[1]
 
 
-@cache
-def tiling(results: int, inputs: int, gated: bool, gpu: DeviceProperties) -> Tiling:
-    """The tiling of a layer on a GPU: as many blocks as run at once at most, with equal numbers of tiles."""
-    warps = _WARPS[-(-inputs // _SLOT_INPUTS) > _FEW_SLOTS]
-    # Small layers have a multiprocessor for each tile rather than a tile for some.
-    tile = 16 if gated or -(-results // 16) >= gpu.num_multiprocessors else 8
-    tiles = -(-results // (8 if gated else tile))
-    shared = _shared_bytes(tile, 2, warps, 8192) + _RESERVED_BYTES
-    at_once = min(_WARPS_PER_MULTIPROCESSOR // warps, max(1, gpu.max_shared_bytes // shared))
-    rounds = -(-tiles // (at_once * gpu.num_multiprocessors))
-    return Tiling(tile, warps, -(-tiles // rounds))
+def tile_of(results: int, gated: bool, num_multiprocessors: int) -> int:
+    """Outputs of a tile, the work of a block: less where there are not even enough for every other multiprocessor."""
+    return 16 if gated or 2 * -(-results // 16) >= num_multiprocessors else 8
 
 
 def fits(x: Tensor, weight: Tensor) -> bool:
@@ -147,10 +130,12 @@ def _launch(
 ) -> None:
     gpu = backends[first.device].properties(first.device)
     tokens, inputs = first.shape
-    chosen = tiling(out.shape[1], inputs, kind is not None, gpu)
+    gated, results = kind is not None, out.shape[1]
+    tile, warps = tile_of(results, gated, gpu.num_multiprocessors), warps_of(weight.shape[0], inputs)
     kernels = _KERNELS if gpu.capability >= _AMPERE else _TURING_KERNELS
-    kernels[first.dtype, chosen.tile, token_tiles, chosen.warps].launch(
-        first.device, (chosen.blocks, 1, 1), x_at, weight.data_ptr(), 0 if bias is None else bias.data_ptr(),
-        out.data_ptr(), *norm_at, x_stride, tokens, inputs, weight.shape[0],
-        _NO_ACTIVATION if kind is None else KINDS[kind], out.dtype == torch.float32, eps,
+    blocks = -(-results // (8 if gated else tile))
+    kernels[first.dtype, tile, token_tiles, warps].launch(
+        first.device, (blocks, 1, 1), x_at, weight.data_ptr(), 0 if bias is None else bias.data_ptr(), out.data_ptr(),
+        *norm_at, x_stride, tokens, inputs, weight.shape[0], _NO_ACTIVATION if kind is None else KINDS[kind],
+        out.dtype == torch.float32, eps,
     )  # fmt: skip

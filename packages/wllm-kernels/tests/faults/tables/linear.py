@@ -12,25 +12,14 @@ TABLE = Table(
             "both halves of an ungated tile are one": ("(tiling.gated ? 0 : half * 8) + lane / 4", "lane / 4"),
             "what a gate gates is a gate": ("tiling.gated ? half * tiling.results + result : result", "result"),
             "a gated tile is as wide as another": ("gated ? 8 : Shape::TILE;", "Shape::TILE;"),
-            "a tile less": ("divide_up(results, width), divide_up", "results / width, divide_up"),
             "a slot less": ("divide_up(p.inputs, SLOT_INPUTS), gated", "p.inputs / SLOT_INPUTS, gated"),
             "a lane's inputs of W are the first": ("(i64)row * p.inputs + lane % 4 * 8", "(i64)row * p.inputs"),
-            "copies behind the last tile": ("source.tile < tiling.tiles && source.slot", "source.slot"),
-            "copies behind the last slot": (
-                "if (source.tile < tiling.tiles && source.slot < tiling.slots) {",
-                "if (source.tile < tiling.tiles) {",
-            ),
             "copies inputs behind the last": (
                 "copy_async16(target, source.rows[half] + input, input < end)",
                 "copy_async16(target, source.rows[half] + input, true)",
             ),
             "chunks of W lie over each other": ("        target += Shape::PIECE_BYTES;\n", ""),
             "every warp copies every slot": ("source.slot += blockDim.x / WARP;", "source.slot++;"),
-            "every block copies its neighbour's tile next": ("source.tile + gridDim.x);", "source.tile + 1);"),
-            "never aims at the next tile": (
-                "if (source.slot >= tiling.slots) aim(source, p, tiling, source.tile + gridDim.x);",
-                "",
-            ),
             "tokens behind the last": ("WARP / 4, tokens - 1);", "WARP / 4, tokens + 100);"),
             "a lane's inputs of x are the first": ("x + token * stride + threadIdx.x % 4 * 8", "x + token * stride"),
             "second eight tokens are the first": ("smaller(i * 8 + (int)threadIdx.x", "smaller((int)threadIdx.x"),
@@ -73,11 +62,16 @@ TABLE = Table(
             "a ring longer than its room": ("RING_BYTES = 8192;", "RING_BYTES = 16384;"),
             "no bias": ("return value + to_float(bias_of_column);", "return value;"),
             "bias of the gates for what they gate": ("column + 8, bias.gated", "column + 8, bias.plain"),
-            "bias behind the last": ("% tiling.width, tiling.results - 1);", "% tiling.width, tiling.results + 4000);"),
-            "bias of another column": (
-                "(int)threadIdx.x % tiling.width, tiling",
-                "(int)threadIdx.x / 2 % tiling.width, tiling",
+            "bias behind the last": (
+                "% tiling.width), tiling.results - 1);",
+                "% tiling.width), tiling.results + 4000);",
             ),
+            "bias of another column": (
+                "tiling.width + threadIdx.x % tiling.width)",
+                "tiling.width + threadIdx.x / 2 % tiling.width)",
+            ),
+            "copies behind the last slot": ("if (source.slot < tiling.slots) {", "if (true) {"),
+            "every block copies the first tile": ("first = blockIdx.x * tiling.width;", "first = 0;"),
         },
         "linear_norm.cuh": {
             "x is not added": ("values[j] += more[j];", ";"),
@@ -154,8 +148,6 @@ TABLE = Table(
             "x of the slot in between": ("slot + 2 * warps, p.inputs);", "slot + warps, p.inputs);"),
             "slots of another warp": ("for (int slot = warp; slot <", "for (int slot = 0; slot <"),
             "a slot behind the last": ("if (slot + warps < tiling.slots) multiply_slot", "multiply_slot"),
-            "sums go on across tiles": ("sums[i][0] = sums[i][1] = sums[i][2] = sums[i][3] = 0.f;", ";"),
-            "sums of a tile over those of the one before": ("all_sums + odd * warps", "all_sums + 0 * warps"),
             "rings of two warps in one place": ("shared + warp * RING_BYTES +", "shared +"),
             "lanes of a ring in one place": ("RING_BYTES + threadIdx.x % WARP * 16;", "RING_BYTES;"),
             "rows of x are as far apart as long": ("(const T*)p.x, p.x_stride,", "(const T*)p.x, p.inputs,"),
@@ -163,10 +155,8 @@ TABLE = Table(
                 "normed_stride(p.inputs), p.tokens)",
                 "p.inputs, p.tokens)",
             ),
-            "bias of the next tile": (
-                "const Bias<T> bias = next_bias;\n    next_bias = read_bias<Shape>(p, tiling, tile + gridDim.x);",
-                "next_bias = read_bias<Shape>(p, tiling, tile + gridDim.x);\n    const Bias<T> bias = next_bias;",
-            ),
+            "sums of the warps over each other": ("all_sums + warp * Shape::WARP_FLOATS, sums", "all_sums, sums"),
+            "the norm lies over the sums": ("(T*)(all_sums + warps * Shape::WARP_FLOATS)", "(T*)(all_sums)"),
         },
     },
 )
