@@ -50,7 +50,7 @@ def check(emulator: Emulator, x: Tensor, weight: Tensor, bias: Tensor | None, dt
 
 @pytest.mark.parametrize("tile", [8, 16], indirect=True)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("tokens", range(1, 17))
+@pytest.mark.parametrize("tokens", [*range(1, 18), 24, 25, 31, 32])
 def test_tokens(emulator: Emulator, tile: int, dtype: torch.dtype, tokens: int) -> None:
     emulator.seed = tokens
     weight, bias = layer(emulator, dtype, 21, 328, biased=True)
@@ -85,13 +85,13 @@ def test_rows_of_a_wider_tensor(emulator: Emulator) -> None:
 
 def test_a_token_does_not_depend_on_its_neighbours(emulator: Emulator) -> None:
     weight, _ = layer(emulator, torch.bfloat16, 100, 2120)
-    x = torch.randn(16, 2120).bfloat16()
-    x[9], x[4] = torch.nan, torch.inf
+    x = torch.randn(32, 2120).bfloat16()
+    x[9], x[4], x[29] = torch.nan, torch.inf, torch.nan
     together = run(emulator, emulator.guard(x), weight, None, None, torch.float32)
-    for first, last in ((0, 8), (8, 16), (6, 7), (4, 15)):
+    for first, last in ((0, 8), (8, 16), (6, 7), (4, 15), (9, 30)):
         some = run(emulator, emulator.guard(x[first:last]), weight, None, None, torch.float32)
         assert torch.equal(some.nan_to_num(), together[first:last].nan_to_num())
-    assert together[[*range(4), *range(5, 9), *range(10, 16)]].isfinite().all()
+    assert together[[*range(4), *range(5, 9), *range(10, 29), 30, 31]].isfinite().all()
 
 
 def test_sums_do_not_depend_on_the_tile(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_a_wide_layer(emulator: Emulator, inputs: int) -> None:
 
 @pytest.mark.parametrize("kind", ["silu", "gelu", "gelu_tanh"])
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("results", "tokens"), [(3, 2), (40, 1), (92, 9)])
+@pytest.mark.parametrize(("results", "tokens"), [(3, 2), (40, 1), (92, 9), (24, 27)])
 def test_an_activation_changes_nothing(
     emulator: Emulator, kind: str, dtype: torch.dtype, results: int, tokens: int
 ) -> None:
@@ -133,7 +133,7 @@ def test_an_activation_changes_nothing(
     )
 
 
-@pytest.mark.parametrize("tokens", [3, 16])
+@pytest.mark.parametrize("tokens", [3, 16, 30])
 def test_turing(turing: Emulator, tokens: int) -> None:
     weight, bias = layer(turing, torch.float16, 72, 2120, biased=True)
     check(turing, turing.guard(torch.randn(tokens, 2120).half()), weight, bias, torch.float16)
@@ -143,7 +143,7 @@ def test_turing(turing: Emulator, tokens: int) -> None:
 @pytest.mark.parametrize(
     ("x", "weight"),
     [
-        (torch.zeros(17, 8).half(), torch.zeros(8, 8).half()),
+        (torch.zeros(33, 8).half(), torch.zeros(8, 8).half()),
         (torch.zeros(0, 8).half(), torch.zeros(8, 8).half()),
         (torch.zeros(1, 12).half(), torch.zeros(8, 12).half()),
         (torch.zeros(1, 8), torch.zeros(8, 8)),
@@ -155,8 +155,13 @@ def test_turing(turing: Emulator, tokens: int) -> None:
     ],
 )
 def test_what_it_does_not_serve(emulator: Emulator, x: Tensor, weight: Tensor) -> None:
-    with pytest.raises(InvalidArgument, match="device code takes 1 to 16 tokens of float16 or bfloat16, rows that"):
+    with pytest.raises(InvalidArgument, match="device code takes 1 to 32 tokens of float16 or bfloat16, rows that"):
         linear.skinny_linear(x, weight, None, None, torch.empty(x.shape[0], 8))
+
+
+def test_many_tokens_of_a_large_layer_are_for_the_library() -> None:
+    assert linear.pays(16, 128256, 4096) and not linear.pays(17, 4096, 4096) and not linear.pays(33, 896, 896)
+    assert linear.pays(32, 9728, 896)
 
 
 def test_small_layers_have_small_tiles() -> None:

@@ -29,7 +29,7 @@ def layer(outputs: int, inputs: int, dtype: torch.dtype) -> PackedLinear:
 
 @pytest.mark.usefixtures("skinny")
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("tokens", range(1, 17))
+@pytest.mark.parametrize("tokens", [*range(1, 18), 25, 32])
 def test_tokens(dtype: torch.dtype, tokens: int) -> None:
     for outputs, inputs in ((1152, 896), (22, 136), (4096, 2056)):
         check_linear("cuda", dtype, tokens, outputs, inputs, "silu")

@@ -23,29 +23,34 @@ DEVICE void linear(const LinearParameters& p) {
 
   int place = 0;  // in the ring
   LinearSums<Shape> sums = {};
-  // Multiplies a slot, and reads what comes two slots later: x comes from the L2.
+  // Multiplies a slot, and reads x for the slot that takes its registers.
   const auto multiply_slot = [&](TokenFragments<Shape>& fragments, int slot) {
     copy_async_wait<Shape::STAGES - 1>();
     multiply<Shape>(sums, ring + place, fragments);
-    read_tokens(fragments, tokens, slot + 2 * warps, p.inputs);
+    read_tokens(fragments, tokens, slot + Shape::SETS * warps, p.inputs);
     copy_slot(target + place, source, p, tiling);
     place = (place + Shape::SLOT_BYTES) % RING_BYTES;
   };
-  TokenFragments<Shape> first, second;
-  read_tokens(first, tokens, warp, p.inputs);
-  read_tokens(second, tokens, warp + warps, p.inputs);
-  for (int slot = warp; slot < tiling.slots; slot += 2 * warps) {
-    multiply_slot(first, slot);
-    if (slot + warps < tiling.slots) multiply_slot(second, slot + warps);
+  TokenFragments<Shape> sets[Shape::SETS];
+  UNROLL
+  for (int i = 0; i < Shape::SETS; i++) read_tokens(sets[i], tokens, warp + i * warps, p.inputs);
+  for (int first = warp; first < tiling.slots; first += Shape::SETS * warps) {
+    UNROLL
+    for (int i = 0; i < Shape::SETS; i++) {
+      if (first + i * warps < tiling.slots) multiply_slot(sets[i], first + i * warps);
+    }
   }
   share_sums<Shape>(all_sums + warp * Shape::WARP_FLOATS, sums);
   __syncthreads();
   store_results<Shape>(p, tiling, bias, all_sums);
 }
 
-#define LINEAR_KERNEL(NAME, T, TILE, TOKEN_TILES, NORM)      \
-  KERNEL(NAME, LinearParameters, LINEAR_THREADS, 2) {        \
-    linear<LinearShape<T, TILE, TOKEN_TILES>, NORM>(params); \
+// Blocks on a multiprocessor, for 32 tokens: with registers for two the compiler of this one generation spills some.
+constexpr int BLOCKS_OF_32 = __CUDA_ARCH__ == 1000 ? 1 : 2;
+
+#define LINEAR_KERNEL(NAME, T, TILE, TOKEN_TILES, NORM)                                     \
+  KERNEL(NAME, LinearParameters, LINEAR_THREADS, (TOKEN_TILES) == 4 ? BLOCKS_OF_32 : 2) {   \
+    linear<LinearShape<T, TILE, TOKEN_TILES>, NORM>(params);                                \
   }
 
 // linear_<type>_<outputs of a tile>x<tokens>
@@ -53,6 +58,8 @@ LINEAR_KERNEL(linear_f16_8x8, f16, 8, 1, false)
 LINEAR_KERNEL(linear_f16_8x16, f16, 8, 2, false)
 LINEAR_KERNEL(linear_f16_16x8, f16, 16, 1, false)
 LINEAR_KERNEL(linear_f16_16x16, f16, 16, 2, false)
+LINEAR_KERNEL(linear_f16_8x32, f16, 8, 4, false)
+LINEAR_KERNEL(linear_f16_16x32, f16, 16, 4, false)
 LINEAR_KERNEL(norm_linear_f16_8x8, f16, 8, 1, true)
 LINEAR_KERNEL(norm_linear_f16_16x8, f16, 16, 1, true)
 #if __CUDA_ARCH__ >= 800
@@ -60,6 +67,8 @@ LINEAR_KERNEL(linear_bf16_8x8, bf16, 8, 1, false)
 LINEAR_KERNEL(linear_bf16_8x16, bf16, 8, 2, false)
 LINEAR_KERNEL(linear_bf16_16x8, bf16, 16, 1, false)
 LINEAR_KERNEL(linear_bf16_16x16, bf16, 16, 2, false)
+LINEAR_KERNEL(linear_bf16_8x32, bf16, 8, 4, false)
+LINEAR_KERNEL(linear_bf16_16x32, bf16, 16, 4, false)
 LINEAR_KERNEL(norm_linear_bf16_8x8, bf16, 8, 1, true)
 LINEAR_KERNEL(norm_linear_bf16_16x8, bf16, 16, 1, true)
 #endif

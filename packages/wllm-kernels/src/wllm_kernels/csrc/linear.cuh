@@ -48,6 +48,8 @@ struct LinearShape {
   static constexpr int TOKEN_TILES = NUM_TOKEN_TILES;  // of 8 tokens
   static constexpr int PIECE_BYTES = WARP * 16, SLOT_BYTES = CHUNKS * HALVES * PIECE_BYTES;
   static constexpr int STAGES = RING_BYTES / SLOT_BYTES;
+  // Slots of x in registers: one is multiplied while the other is on its way, where there is room for two.
+  static constexpr int SETS = TOKEN_TILES == 4 ? 1 : 2;
   // Floats from a token's sums to the next one's: the four tokens that a warp stores at once lie in different banks.
   static constexpr int TOKEN_STRIDE = TILE + 4;
   static constexpr int WARP_FLOATS = 8 * TOKEN_TILES * TOKEN_STRIDE;

@@ -12,7 +12,7 @@ from wllm_kernels.device.arguments import is_aligned, row_stride
 from wllm_kernels.device.kernel import Kernel, backends
 from wllm_kernels.errors import InvalidArgument
 
-MAX_TOKENS = 16
+MAX_TOKENS = 32
 _AMPERE = 80
 _SUFFIXES = {torch.float16: "f16", torch.bfloat16: "bf16"}
 _NO_ACTIVATION = -1
@@ -22,6 +22,7 @@ _NO_ACTIVATION = -1
 _WARPS, _WIDE, _FEW_INPUTS = (4, 8), 4096, 1024
 
 _LAYOUT = "7Qq5if"
+_SMALL_WEIGHT = 10_000_000  # elements
 # Tokens that every block normalises for itself: as many as take so much of its shared memory.
 _NORM_TOKENS, _NORM_BYTES = 4, 16640
 
@@ -34,7 +35,7 @@ def _kernels(ring_bytes: int, dtypes: tuple[torch.dtype, ...]) -> dict[tuple[tor
     """By dtype, outputs of a tile, tiles of eight tokens (0: the kernel with a norm), and warps."""
     kernels = {}
     for dtype, tile, warps in product(dtypes, (8, 16), _WARPS):
-        for token_tiles, prefix, norm_bytes in ((0, "norm_", _NORM_BYTES), (1, "", 0), (2, "", 0)):
+        for token_tiles, prefix, norm_bytes in ((0, "norm_", _NORM_BYTES), (1, "", 0), (2, "", 0), (4, "", 0)):
             name = f"{prefix}linear_{_SUFFIXES[dtype]}_{tile}x{8 * max(token_tiles, 1)}"
             shared = _shared_bytes(tile, max(token_tiles, 1), warps, ring_bytes) + norm_bytes
             kernels[dtype, tile, token_tiles, warps] = Kernel(
@@ -58,6 +59,14 @@ def tile_of(results: int, gated: bool, num_multiprocessors: int) -> int:
     return 16 if gated or 2 * -(-results // 16) >= num_multiprocessors else 8
 
 
+def pays(tokens: int, outputs: int, inputs: int) -> bool:
+    """Whether our kernel is for so many tokens; more than that, and the library's product is faster.
+
+    Every block reads all of x from the L2: for more than 16 tokens that is as much as its part of the weight or more.
+    """
+    return tokens <= 16 or (tokens <= MAX_TOKENS and outputs * inputs <= _SMALL_WEIGHT)
+
+
 def fits(x: Tensor, weight: Tensor) -> bool:
     """Whether `skinny_linear` serves `x` [tokens, inputs] with this weight on its GPU."""
     tokens, inputs = x.shape
@@ -78,7 +87,7 @@ def skinny_linear(x: Tensor, weight: Tensor, bias: Tensor | None, kind: str | No
             f"{list(weight.shape)} and {weight.stride()}; device code takes 1 to {MAX_TOKENS} tokens of float16 or "
             "bfloat16, rows that are multiples of 16 bytes long and apart, and a contiguous weight"
         )
-    token_tiles = 1 if x.shape[0] <= 8 else 2
+    token_tiles = next(tiles for tiles in (1, 2, 4) if x.shape[0] <= 8 * tiles)
     _launch(token_tiles, x, x.data_ptr(), row_stride("x", x), weight, bias, kind, out, (0, 0, 0), 0.0)
 
 

@@ -166,6 +166,8 @@ def _is_skinny(x: Tensor, packed: PackedLinear) -> bool:
     """Whether our own kernel serves `x` [tokens, in_features]: on CUDA, few tokens, a layout that it takes."""
     if dispatch.skinny_linear.implementation_names.get(x.device.type) != "device":
         return False
+    if not device_linear.pays(x.shape[0], packed.out_features, packed.in_features):
+        return False
     return device_linear.fits(x, packed.weight)
 
 
