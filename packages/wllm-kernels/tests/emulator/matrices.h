@@ -113,6 +113,9 @@ DEVICE void store16(void* target, const Vec16& v) {
 DEVICE Vec16 load16_streaming(const void* source) {
   return load16(source);
 }
+DEVICE Vec16 load16_volatile(const void* source) {
+  return load16(source);
+}
 
 DEVICE int load_volatile(const int* source) {
   return *source;

@@ -22,6 +22,20 @@ DEVICE void wait_for_previous_kernel() {
   emulator::wait_for_previous_kernel();
 }
 DEVICE void let_next_kernel_start() {}
+constexpr bool OVERLAPS = true;
+
+// Anything may stand there; small numbers lead further.
+DEVICE int peek(const int* source) {
+  emulator::expect_guarded((const u8*)source, sizeof(int), true);
+  const u32 any = emulator::draw(0x7fffffffu), limits[] = {2, 2, 64, 0x7fffffffu};
+  const int number = (int)(any % limits[emulator::draw(4)]);
+  return emulator::draw(8) ? number : -number;
+}
+
+DEVICE void prefetch_to_l2(const void* source, u32 bytes) {
+  if ((u64)source % 16 || bytes % 16) emulator::fail("a prefetch that is not made of 16 bytes");
+  emulator::expect_guarded((const u8*)source, bytes, false);
+}
 
 // ---- CUDA's own -----------------------------------------------------------------------------------------------------
 

@@ -139,6 +139,19 @@ static void on_signal(int, siginfo_t* info, void*) {
   fail("");
 }
 
+// What an overlapping kernel may look at, or ask for, before it may touch it: a guarded tensor, or (`others`) what is not
+// the surroundings of one.
+static void expect_guarded(const u8* source, u32 bytes, bool others) {
+  if (!overlaps) return;
+  bool near = false;
+  for (int i = 0; i < num_regions; i++) {
+    const u8 *const begin = (const u8*)regions[i].address, *const end = begin + regions[i].size;
+    if (source >= begin && source + bytes <= end) return;
+    near |= source + bytes > begin - GUARD && source < end + GUARD;
+  }
+  if (near || !others) fail("a look or a prefetch outside of guarded tensors");
+}
+
 static void run_fiber() {
   for (;;) {
     body(body_params);

@@ -56,6 +56,31 @@ DEVICE void copy_unit(const DecodeParameters& p, const Part& part, SlicePlaces& 
   copy_async_commit();
 }
 
+// Brings what this block is going to read first to the L2 while the previous kernel ends. A guess: the plan and the block
+// table may be those of an earlier step, or nothing yet, so every number is held against its range.
+template <class Shape>
+DEVICE void prefetch_first_slices(const DecodeParameters& p) {
+  constexpr int LINE_BYTES = Shape::CHUNKS * 16;
+  const int lane = threadIdx.x % WARP;
+  if (lane >= Shape::STAGES || p.cell_bytes != LINE_BYTES) return;
+  const WorkStart* const start = plan_at(p.plan, gridDim.x, p.rows).starts + blockIdx.x;
+  const u32 row = peek(&start->row_index), kv_head = peek(&start->segment.kv_head);
+  const u32 unit = blockIdx.x * (u32)peek(&start->chunk) + lane;
+  const u32 unit_of_segment = unit - (u32)peek(&start->segment_start);
+  const u32 cell_of_unit = threadIdx.x / WARP * SLICE_CELLS;
+  const u32 cell = ((u32)peek(&start->segment.cells.first) & ~(u32)(SLICE_CELLS - 1)) + unit_of_segment * Shape::UNIT_CELLS +
+                   cell_of_unit;
+  if ((int)unit >= peek(&start->end) || row >= (u32)p.rows || kv_head >= (u32)p.num_kv_heads) return;
+  if (cell >= (u32)p.max_blocks * p.block_size) return;
+  const u32 block_of_row = (u64)cell * p.block_reciprocal >> 32;
+  const u32 block = peek(p.block_table + row * p.table_row + block_of_row);
+  if (block >= (u32)p.num_blocks) return;
+  const u8* const keys = (const u8*)p.kv + block * p.block_bytes + kv_head * p.head_bytes +
+                         (cell - block_of_row * p.block_size) * p.cell_bytes;
+  prefetch_to_l2(keys, SLICE_CELLS * LINE_BYTES);
+  prefetch_to_l2(keys + p.plane_bytes, SLICE_CELLS * LINE_BYTES);
+}
+
 // ---- attention ------------------------------------------------------------------------------------------------------
 
 // Attends the slices of the first units in `ring`, of which `unit` is the first.
@@ -144,6 +169,8 @@ template <class Shape>
 DEVICE void decode(const DecodeParameters& p) {
   SHARED_MEMORY(shared);
   let_next_kernel_start();
+  // Larger heads leave no registers for it.
+  if constexpr (OVERLAPS && Shape::D <= 128) prefetch_first_slices<Shape>(p);
   wait_for_previous_kernel();
   const WorkStart start = load_start(plan_at(p.plan, gridDim.x, p.rows).starts + blockIdx.x);
   const int tokens_of_rows = p.cu_q[p.rows], capacity = p.max_blocks * p.block_size;

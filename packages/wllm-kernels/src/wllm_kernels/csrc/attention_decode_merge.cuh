@@ -12,6 +12,7 @@ struct DecodeParameters {
   i64 q_token, q_head, out_token, out_head, table_row;   // strides in elements
   i64 block_bytes, plane_bytes, head_bytes, cell_bytes;  // of kv; its planes are keys and values
   int rows, tokens, num_kv_heads, group, max_blocks, block_size, causal, window;
+  int num_blocks;        // of kv
   u32 block_reciprocal;  // of block_size, times 2^32, rounded up
   float score_scale;  // from a score (capped, if there is a cap) to an exponent of 2
   float cap_scale;    // from a score to the exponent of 2 in its tanh; 0: no cap

@@ -46,12 +46,12 @@ struct alignas(16) WorkStart {
   Segment segment;
 };
 
-// All of it at once: a compiler that sees that the rest is looked at only if `end` says so loads it later.
+// All of it at once, also what is looked at only if `end` says so.
 DEVICE WorkStart load_start(const WorkStart* start) {
   constexpr int PIECES = sizeof(WorkStart) / 16;
   Vec16 pieces[PIECES];
   UNROLL
-  for (int i = 0; i < PIECES; i++) pieces[i] = load16_streaming((const u8*)start + 16 * i);
+  for (int i = 0; i < PIECES; i++) pieces[i] = load16_volatile((const u8*)start + 16 * i);
   const auto word = [&](int i) { return (int)pieces[i / 4].words[i % 4]; };
   return {word(0), word(1), word(2), {word(3), word(4), word(5)}, word(6), word(7),
           {word(8), word(9), {word(10), word(11)}, word(12), word(13)}};

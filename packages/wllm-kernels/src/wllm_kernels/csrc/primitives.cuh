@@ -33,6 +33,25 @@ DEVICE void let_next_kernel_start() {
 #endif
 }
 
+#if __CUDA_ARCH__ >= 900
+constexpr bool OVERLAPS = true;
+#else
+constexpr bool OVERLAPS = false;
+#endif
+
+// What stands at an address, or stood there before, while an earlier kernel may still write it: good for a guess. Read
+// past the L1 cache, which would keep what is old.
+DEVICE int peek(const int* source) {
+  return *(const volatile int*)source;
+}
+
+// Asks for `bytes`, a multiple of 16, to come to the L2; a guess that is wrong costs time only.
+DEVICE void prefetch_to_l2(const void* source, u32 bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes) : "memory");
+#endif
+}
+
 // ---- conversions ----------------------------------------------------------------------------------------------------
 
 DEVICE float f16_to_float(u16 bits) {
@@ -139,6 +158,16 @@ DEVICE void store16(void* target, const Vec16& v) {
 DEVICE Vec16 load16_streaming(const void* source) {
   Vec16 v;
   asm volatile("ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.words[0]), "=r"(v.words[1]), "=r"(v.words[2]), "=r"(v.words[3])
+               : "l"(source)
+               : "memory");
+  return v;
+}
+
+// Neither left out nor moved behind a branch: a compiler that sees that a part is needed seldom loads it late.
+DEVICE Vec16 load16_volatile(const void* source) {
+  Vec16 v;
+  asm volatile("ld.volatile.global.v4.b32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.words[0]), "=r"(v.words[1]), "=r"(v.words[2]), "=r"(v.words[3])
                : "l"(source)
                : "memory");

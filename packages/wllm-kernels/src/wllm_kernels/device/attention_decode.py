@@ -61,7 +61,7 @@ def _build() -> tuple[_Shapes, _Kernels]:
             for cached, suffix in ((torch.float8_e4m3fn, "_e4m3"),) if macros["DECODE_E4M3"] else half:
                 shape = shapes[turing, head_dim, cached] = _shape(macros, cached)
                 kernels[turing, head_dim, dtype, cached] = Kernel(
-                    family.name, f"attention_decode_{name}{suffix}", "9Q9q8iI2f4x", shape.warps * _WARP,
+                    family.name, f"attention_decode_{name}{suffix}", "9Q9q9iI2f", shape.warps * _WARP,
                     shape.shared_bytes, overlaps=True,
                 )  # fmt: skip
     return shapes, kernels
@@ -168,7 +168,7 @@ def launch(
         q.device, (blocks, 1, 1), q_at, kv_at, scale_at, block_table.data_ptr(), seq_lens.data_ptr(), cu_q.data_ptr(),
         plan.data_ptr(), workspace_at, out_at, q_token, q_head, out_token, out_head, block_table.stride(0), block_bytes,
         plane_bytes, head_bytes, cell_bytes, rows, num_tokens, num_kv_heads, num_heads // num_kv_heads, max_blocks,
-        block_size, causal, window, -(-(1 << 32) // block_size), score_scale, cap_scale,
+        block_size, causal, window, kv.shape[0], -(-(1 << 32) // block_size), score_scale, cap_scale,
     )  # fmt: skip
 
 

@@ -99,7 +99,11 @@ TABLE = Table(
             ),
         },
         "attention_decode.cu": {
-            "slice of another warp": ("threadIdx.x / WARP * SLICE_CELLS", "0"),
+            "slice of another warp": ("Shape::UNIT_CELLS + threadIdx.x / WARP * SLICE_CELLS", "Shape::UNIT_CELLS"),
+            "guesses any row": ("|| row >= (u32)p.rows ||", "||"),
+            "guesses any head": ("|| kv_head >= (u32)p.num_kv_heads) return;", ") return;"),
+            "guesses any cell": ("if (cell >= (u32)p.max_blocks * p.block_size) return;", ""),
+            "guesses any block": ("if (block >= (u32)p.num_blocks) return;", ""),
             "looks behind the last cell": ("if (unit < part.end_unit && cell < part.segment.cells.end)", "if (true)"),
             "looks up once": ("first_unit + WARP};", "first_unit + 1000};"),
             "cells are not counted": (
