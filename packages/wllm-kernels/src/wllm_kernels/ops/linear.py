@@ -126,7 +126,8 @@ def norm_linear(
     """`linear`, or with `kind` `linear_act`, of the RMS norm of `residual` + `x`, and that sum: [tokens, ..] both.
 
     The sum is `residual`, changed in place, except where one kernel does it all (on CUDA, for a token or a few): there
-    it is other memory. Go on with what is returned. `x` None adds nothing.
+    it is other memory. Go on with what is returned. `x` None adds nothing. What `pack_linear` says of weights that are
+    written later holds for `norm_weight` too.
     """
     _check(residual, packed)
     if not _is_normed_inside(x, residual, norm_weight, packed, kind):
