@@ -7,6 +7,7 @@ virus scanner looks at each.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -101,7 +102,7 @@ class ModelConfig:
             window = None
         return cls(
             model_type=model_type,
-            dtype=_dtype(values.get("dtype", values.get("torch_dtype"))),
+            dtype=_dtype(said.typed("dtype", (str,), None) or said.typed("torch_dtype", (str,), None)),
             vocab_size=said.size("vocab_size"),
             hidden_size=hidden_size,
             intermediate_size=said.size("intermediate_size"),
@@ -145,10 +146,10 @@ class _Values:
         return int(value)
 
 
-def _dtype(name: object) -> torch.dtype | None:
+def _dtype(name: str | None) -> torch.dtype | None:
     if name is None:
         return None
-    found = getattr(torch, str(name).removeprefix("torch."), None)
+    found = getattr(torch, name.removeprefix("torch."), None)
     if not isinstance(found, torch.dtype):
         raise ValueError(f"dtype is {name!r}, which PyTorch does not know")
     return found
@@ -157,6 +158,9 @@ def _dtype(name: object) -> torch.dtype | None:
 def _rope(said: _Values, positions: int) -> dict[str, Any]:
     # Older files say rope_theta and rope_scaling (with "type"), newer ones rope_parameters.
     given = said.typed("rope_scaling", (dict,), None) or said.typed("rope_parameters", (dict,), None) or {}
+    nested = [name for name, value in given.items() if isinstance(value, dict)]
+    if nested:
+        raise ValueError(f"rope_parameters differ by kind of layer ({', '.join(nested)}), and must be those of all")
     theta = said.typed("rope_theta", (float, int), _ROPE_THETA)
     parameters = {"rope_type": given.get("type", "default"), "rope_theta": theta, **given}
     partial = said.typed("partial_rotary_factor", (float, int), None)
@@ -170,8 +174,8 @@ def _rope(said: _Values, positions: int) -> dict[str, Any]:
         )
     for name in ("rope_theta", *_ROPE_NEEDS.get(kind, ())):
         value = parameters.get(name)
-        if not isinstance(value, (int, float)) or isinstance(value, bool):
-            raise ValueError(f"rope_parameters of type {kind!r} have {name} {value!r}, and need a number")
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
+            raise ValueError(f"rope_parameters of type {kind!r} have {name} {value!r}, and need a number above 0")
     return parameters
 
 
