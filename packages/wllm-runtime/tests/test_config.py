@@ -40,6 +40,7 @@ from wllm_runtime.settings import (
         ("kv_offload_gib", math.nan),
         ("step_wait", "poll"),
         ("max_stall_ms", 0.0),
+        ("max_stall_ms", math.inf),
     ],
 )
 def test_bad_value_is_named(setting: str, value: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from wllm_sched import Chunk, FixedChunks, TimedChunks
@@ -33,6 +35,17 @@ def test_nothing_measured_allows_the_first_number() -> None:
     assert chunks.allowance(0, [], 0) == 128
     assert chunks.allowance(0, [Chunk(0, 100)], 0) == 28
     assert chunks.allowance(0, [Chunk(0, 128)], 0) == 0
+
+
+@pytest.mark.parametrize("max_stall_ms", [1e-9, 1e9, 1e308, math.inf])
+@pytest.mark.parametrize("elapsed_ms", [0.0, 1e-9, 1e7])
+def test_no_limit_and_no_time_is_beyond_the_arithmetic(max_stall_ms: float, elapsed_ms: float) -> None:
+    chunks = TimedChunks(max_stall_ms)
+    for _ in range(4):
+        chunks.observe([Chunk(0, 512), Chunk(10**6, 1)], 8, elapsed_ms)
+        assert chunks.allowance(0, [], 8) >= 16
+        assert chunks.allowance(10**6, [Chunk(0, 8192)], 8) >= 0
+        chunks.observe([], 8, elapsed_ms)
 
 
 def test_a_mixed_step_stays_under_the_limit() -> None:

@@ -71,8 +71,10 @@ class EngineConfig:
                 raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}")
         if not 0.0 < self.gpu_memory_utilization <= 1.0:
             raise ConfigError(f"gpu_memory_utilization must lie in (0, 1], got {self.gpu_memory_utilization!r}")
-        if not self.max_stall_ms > 0:
-            raise ConfigError(f"max_stall_ms must be more than 0, got {self.max_stall_ms!r}")
+        if not 0 < self.max_stall_ms < math.inf:
+            raise ConfigError(
+                f"max_stall_ms must be a number above 0, got {self.max_stall_ms!r}; a large one sets no limit"
+            )
         if not 0 <= self.kv_offload_gib < math.inf:
             raise ConfigError(f"kv_offload_gib must be 0 or more, got {self.kv_offload_gib!r}")
         if self.kv_offload_gib and not self.enable_prefix_caching:

@@ -67,9 +67,11 @@ class TimedChunks:
     # earlier tokens is assumed to take as long as the rest of a token's work.
     INERTIA = 0.1
     ASSUMED_CONTEXT = 8192
+    # Longer than any step takes, and short enough for the arithmetic of floats.
+    NO_LIMIT_MS = 1e9
 
     def __init__(self, max_stall_ms: float, *, first: int = 128) -> None:
-        self.max_stall_ms = max_stall_ms
+        self.max_stall_ms = min(max_stall_ms, self.NO_LIMIT_MS)
         self.first = first
         self.token_ms = 0.0
         self.pair_ms = 0.0
