@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from wllm_runtime import EngineConfig, WeightsError
 from wllm_runtime.engine import ModelEngine, create_engine
@@ -27,6 +28,28 @@ def test_tied_model_that_stores_its_head_answers_like_the_original(tmp_path: Pat
     original = tokens_of(generate(engine_of(tmp_path), [5, 6, 7], temperature=0, max_tokens=12))
     change(tmp_path, {"lm_head.weight": model.get_input_embeddings().weight.detach().clone()})
     assert tokens_of(generate(engine_of(tmp_path), [5, 6, 7], temperature=0, max_tokens=12)) == original
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_head_that_differs_from_the_embedding_is_the_models(
+    tmp_path: Path, dtype: torch.dtype, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = save_tiny_llama(tmp_path, tie_word_embeddings=True)
+    change(tmp_path, {"lm_head.weight": model.get_input_embeddings().weight.detach().flip(0).to(dtype).contiguous()})
+    reference = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    expected = reference.generate(
+        torch.tensor([[5, 6, 7]]), max_new_tokens=12, do_sample=False, eos_token_id=None, pad_token_id=0
+    )
+    found = tokens_of(generate(engine_of(tmp_path), [5, 6, 7], temperature=0, max_tokens=12, ignore_eos=True))
+    assert found == expected[0, 3:].tolist()
+    assert "stores a head that differs" in caplog.text
+
+
+def test_a_head_of_another_size_is_refused(tmp_path: Path) -> None:
+    save_tiny_llama(tmp_path, tie_word_embeddings=True)
+    change(tmp_path, {"lm_head.weight": torch.zeros(7, 32)})
+    with pytest.raises(WeightsError, match=r"lm_head\.weight has the shape \(7, 32\)"):
+        engine_of(tmp_path)
 
 
 def test_untied_model_without_a_head_is_refused(tmp_path: Path) -> None:

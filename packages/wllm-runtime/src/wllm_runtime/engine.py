@@ -10,12 +10,11 @@ import torch
 from tqdm import tqdm
 
 from wllm_runtime.assembly import Assembly
-from wllm_runtime.checkpoint import Checkpoint, open_checkpoint
+from wllm_runtime.checkpoint import open_checkpoint
 from wllm_runtime.config import EngineConfig
 from wllm_runtime.gpu_memory import GpuMemory
 from wllm_runtime.memory import MemoryPlan, host_budget, longest_wanted, plan_memory
-from wllm_runtime.models.decoder_config import DecoderConfig
-from wllm_runtime.models.loading import build_model, weight_bytes
+from wllm_runtime.models.loading import build_model, decoder_config, weight_bytes
 from wllm_runtime.runner import ModelRunner
 from wllm_runtime.settings import Settings, resolve_device, resolve_dtype, resolve_kv_dtype, resolve_sizes, resolve_wait
 from wllm_sched import EngineLoop, EngineStats, ModelInfo, Scheduler
@@ -78,19 +77,19 @@ def create_engine(config: EngineConfig) -> ModelEngine:
             skip_tokenizer=config.skip_tokenizer_init,
         )
         settings.add("model", checkpoint.path.name, checkpoint.format)
-        decoder_config = _decoder_config(checkpoint)
-    longest = longest_wanted(config, decoder_config.rope.longest_context)
+        model_config = decoder_config(checkpoint)
+    longest = longest_wanted(config, model_config.rope.longest_context)
     with settings.phase("device"):
         device = resolve_device(config, settings)
         dtype = resolve_dtype(config, checkpoint.config.dtype, device, settings)
         kv_dtype = resolve_kv_dtype(config, dtype, device, settings)
         gpu = open_gpu(device, config)
     num_seqs, num_tokens = resolve_sizes(config, gpu.at_start.free if gpu else None, settings)
-    num_bytes = weight_bytes(decoder_config, dtype)
+    num_bytes = weight_bytes(model_config, dtype)
     if gpu is not None:
         gpu.expect(num_bytes)
     with settings.phase("weights"):
-        model = build_model(decoder_config, checkpoint, device, dtype, config.seed)
+        model = build_model(model_config, checkpoint, device, dtype, config.seed)
     settings.add_weights(num_bytes, is_random=checkpoint.weights is None)
     assembly = Assembly(
         config=config,
@@ -108,7 +107,7 @@ def create_engine(config: EngineConfig) -> ModelEngine:
             config,
             gpu.budget(assembly.needs(gpu, longest)) if gpu else host_budget(),
             bytes_per_token=assembly.bytes_per_token,
-            context_len=decoder_config.rope.longest_context,
+            context_len=model_config.rope.longest_context,
             max_num_seqs=num_seqs,
         )
     settings.rows += memory.rows
@@ -166,11 +165,3 @@ def _hold_to_plan(gpu: GpuMemory, memory: MemoryPlan, settings: Settings) -> Non
     settings.rows.append(row)
     if warning is not None:
         _LOG.warning("%s", warning)
-
-
-def _decoder_config(checkpoint: Checkpoint) -> DecoderConfig:
-    config = DecoderConfig.from_pretrained(checkpoint.config)
-    factors = checkpoint.rope_freq_factors
-    if factors is None:
-        return config
-    return dataclasses.replace(config, rope=dataclasses.replace(config.rope, freq_factors=tuple(factors.tolist())))

@@ -10,6 +10,7 @@ from wllm_runtime.checkpoint import WeightReader
 from wllm_runtime.errors import WeightsError
 from wllm_runtime.models.decoder import Decoder, DecoderLayer
 
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 # Old checkpoints store the rotation's frequencies, which are computed from the config.
 _COMPUTED = (".rotary_emb.inv_freq",)
 _MAX_NAMES_SHOWN = 5
@@ -40,7 +41,7 @@ def load(model: Decoder, reader: WeightReader, on_progress: Callable[[int], None
     if targets:
         hint = (
             "; the config says that the output head is not tied to the embedding (tie_word_embeddings: false)"
-            if "lm_head.weight" in targets
+            if HEAD in targets
             else ""
         )
         raise WeightsError(
@@ -62,10 +63,10 @@ def fill_random(model: Decoder, seed: int) -> None:
 
 def weight_targets(model: Decoder) -> Iterator[tuple[str, torch.Tensor]]:
     """Hugging Face tensor names with the view of our parameter that each fills."""
-    yield "model.embed_tokens.weight", model.embedding
+    yield EMBEDDING, model.embedding
     yield "model.norm.weight", model.norm.weight
     if model.head is not None:
-        yield "lm_head.weight", model.head.weight
+        yield HEAD, model.head.weight
     for index, layer in enumerate(model.layers):
         assert isinstance(layer, DecoderLayer)
         for name, view in _layer_targets(layer):
@@ -107,8 +108,8 @@ def _check_shape(name: str, shape: tuple[int, ...], target: torch.Tensor) -> Non
 
 
 def _is_redundant(name: str, model: Decoder) -> bool:
-    # A tied model that stores its head as well (fine-tuning tools do that): the config decides, as in transformers.
-    return name.endswith(_COMPUTED) or (name == "lm_head.weight" and model.config.tie_word_embeddings)
+    # A tied model may store its head as well, the same as its embedding: fine-tuning tools do that.
+    return name.endswith(_COMPUTED) or (name == HEAD and model.config.tie_word_embeddings)
 
 
 def _some(names: list[str]) -> str:
