@@ -15,6 +15,8 @@ from wllm_runtime import engine as engine_module
 from wllm_runtime import runner as runner_module
 from wllm_runtime.engine import create_engine
 from wllm_runtime.gpu_memory import GpuMemory
+from wllm_runtime.graphs import GraphReport
+from wllm_runtime.runner import ModelRunner
 from wllm_runtime.testing import RecordedGraphs, generate, save_tiny_llama, tokens_of
 
 GIB = 1 << 30
@@ -93,3 +95,42 @@ def test_weights_that_do_not_fit_are_never_loaded(
     monkeypatch.setattr(torch.nn.Module, "eval", lambda self: pytest.fail("a model was built"))
     with pytest.raises(OutOfMemory, match="the model's weights take 0 MiB, and the GPU has 1 MiB free"):
         create_engine(config_of(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "what"),
+    [
+        (engine_module, "build_model", "the weights do not fit"),
+        (engine_module, "_make_ready", "the steps do not fit"),
+        (ModelRunner, "capture", "the steps do not fit"),
+    ],
+)
+def test_memory_that_ends_while_starting_is_told(
+    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, what: str
+) -> None:
+    save_tiny_llama(tmp_path)
+    monkeypatch.setattr(owner, name, lambda *_: device.take(12 * GIB))
+    with pytest.raises(OutOfMemory, match=rf"{what}: 10,240 MiB were free .* MiB are in use; .*gpu_memory_utilization"):
+        create_engine(config_of(tmp_path))
+
+
+def test_the_largest_step_has_its_memory_before_graphs_take_any(
+    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_tiny_llama(tmp_path)
+    log: list[object] = []
+    rehearse, capture = ModelRunner.rehearse, ModelRunner.capture
+
+    def note_step(runner: ModelRunner, num_tokens: int, num_rows: int) -> None:
+        log.append((num_tokens, num_rows))
+        rehearse(runner, num_tokens, num_rows)
+
+    def note_capture(runner: ModelRunner, on_progress: Callable[[int, int], None]) -> GraphReport:
+        log.append("graphs")
+        return capture(runner, on_progress)
+
+    monkeypatch.setattr(ModelRunner, "rehearse", note_step)
+    monkeypatch.setattr(ModelRunner, "capture", note_capture)
+    create_engine(config_of(tmp_path)).close()
+    measured = (128, 64)  # with rows for as many prompt positions as are scored at once
+    assert log == [measured, (1, 1), (128, 4), "graphs"]

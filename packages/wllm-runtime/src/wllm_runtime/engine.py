@@ -88,7 +88,7 @@ def create_engine(config: EngineConfig) -> ModelEngine:
     num_bytes = weight_bytes(model_config, dtype)
     if gpu is not None:
         gpu.expect(num_bytes)
-    with settings.phase("weights"):
+    with settings.phase("weights"), gpu.out_of_memory_means("the weights do not fit") if gpu else nullcontext():
         model = build_model(model_config, checkpoint, device, dtype, config.seed)
     settings.add_weights(num_bytes, is_random=checkpoint.weights is None)
     assembly = Assembly(
@@ -126,8 +126,8 @@ def create_engine(config: EngineConfig) -> ModelEngine:
             num_host_blocks=assembly.num_host_blocks,
         )
     if gpu is not None:
-        with settings.phase("graphs"):
-            _make_ready(runner, config, settings)
+        with settings.phase("graphs"), gpu.out_of_memory_means("the steps do not fit"):
+            _make_ready(runner, assembly, settings)
         _hold_to_plan(gpu, memory, settings)
     settings.add_start()
     info = assembly.model_info(memory, settings)
@@ -139,10 +139,12 @@ def open_gpu(device: torch.device, config: EngineConfig) -> GpuMemory | None:
     return GpuMemory(device, config.gpu_memory_utilization) if device.type == "cuda" else None
 
 
-def _make_ready(runner: ModelRunner, config: EngineConfig, settings: Settings) -> None:
+def _make_ready(runner: ModelRunner, assembly: Assembly, settings: Settings) -> None:
     # What a step of decoding rows runs is loaded here: the memory plan's rehearsal was a step of prefill.
     runner.rehearse(1, 1)
-    if config.enforce_eager:
+    # Torch has the largest step's memory before graphs take theirs: of the two, a graph can be done without.
+    runner.rehearse(assembly.max_num_batched_tokens, assembly.max_num_seqs)
+    if assembly.config.enforce_eager:
         settings.add("cuda_graphs", "off", "enforce_eager as given; every step runs kernel by kernel")
         return
     with tqdm(desc="capturing CUDA graphs", unit="graph", disable=None) as bar:

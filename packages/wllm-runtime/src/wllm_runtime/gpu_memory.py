@@ -14,10 +14,15 @@ from contextlib import contextmanager
 import torch
 
 from wllm_runtime.errors import OutOfMemory
-from wllm_runtime.gpu_budget import GPU_MEMORY_FIX, FreeMemory, Needs, device_budget, mib, reserve
+from wllm_runtime.gpu_budget import FreeMemory, Needs, device_budget, mib, reserve
 from wllm_runtime.memory import MIB, KVBudget, MemoryPlan
 from wllm_runtime.settings import SettingRow
 
+# Not as where a plan fails: the share of the KV cache is no help before it is there, and in the way afterwards.
+_FIX = (
+    "close other programs on the GPU, lower max_num_batched_tokens (activations, graphs), max_num_seqs or "
+    "gpu_memory_utilization (KV cache), or use a smaller model"
+)
 # Rounding of allocations: a plan that is exceeded by less is kept.
 _SLACK_BYTES = 64 * MIB
 
@@ -28,6 +33,7 @@ class GpuMemory:
     def __init__(self, device: torch.device, utilization: float) -> None:
         self._device, self._utilization = device, utilization
         self._needs = Needs(0, 0, 0, 0, 0)
+        gc.collect()  # an engine that failed to start may lie about
         torch.cuda.empty_cache()
         self.at_start = FreeMemory.of(device)
         self._reserved_at_start = torch.cuda.memory_reserved(device)
@@ -74,7 +80,7 @@ class GpuMemory:
             held = torch.cuda.memory_reserved(self._device) - self._reserved_at_start
             raise OutOfMemory(
                 f"{what}: {self.at_start.free / MIB:,.0f} MiB were free on the GPU, {held / MIB:,.0f} MiB are in use; "
-                f"{GPU_MEMORY_FIX}"
+                f"{_FIX}"
             ) from error
 
     def release(self) -> None:
