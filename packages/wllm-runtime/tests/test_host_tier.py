@@ -93,6 +93,19 @@ def test_directions_alternate_within_one_call(config: DecoderConfig, device: str
     assert torch.equal(after[:4], before[[0, 0, 2, 2]]) and torch.equal(after[4:], before[4:])
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int8])
+@pytest.mark.parametrize("staged", [0, 1, 5, 100])
+def test_blocks_go_through_no_more_device_memory_than_is_planned(
+    config: DecoderConfig, dtype: torch.dtype, staged: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = random_cache(config, dtype, "cpu")
+    block_bytes = cache.nbytes // BLOCKS
+    monkeypatch.setattr(module, "_STAGING_BYTES", staged * block_bytes + block_bytes // 2)
+    taken = sum(part._staging.nbytes for part in HostTier(cache, HOST_BLOCKS)._parts)
+    assert taken == min(max(staged, 1), HOST_BLOCKS) * block_bytes
+    assert min(taken, HostTier.staging_bytes(block_bytes)) == taken
+
+
 def test_more_than_the_free_memory_is_refused(config: DecoderConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = random_cache(config, torch.float16, "cpu")
     free = psutil.virtual_memory()._replace(available=2 * cache.nbytes)

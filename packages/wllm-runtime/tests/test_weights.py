@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from wllm_runtime import EngineConfig, WeightsError
+from wllm_runtime.checkpoint import UnsupportedCheckpoint
 from wllm_runtime.engine import ModelEngine, create_engine
 from wllm_runtime.testing import generate, save_tiny_llama, tokens_of
 
@@ -77,6 +78,14 @@ def test_wrong_shape_is_told_with_both_shapes(tmp_path: Path) -> None:
     save_tiny_llama(tmp_path)
     change(tmp_path, {"model.norm.weight": torch.ones(31)})
     with pytest.raises(WeightsError, match=r"\(31,\).*\(32,\)"):
+        engine_of(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.complex64, torch.bool])
+def test_numbers_that_are_no_weights_are_refused(tmp_path: Path, dtype: torch.dtype) -> None:
+    save_tiny_llama(tmp_path)
+    change(tmp_path, {"model.norm.weight": torch.ones(32, dtype=dtype)})
+    with pytest.raises(UnsupportedCheckpoint, match=rf"'model\.norm\.weight' as {dtype}, so its weights are quantised"):
         engine_of(tmp_path)
 
 

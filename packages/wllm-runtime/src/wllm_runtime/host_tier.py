@@ -37,13 +37,15 @@ class HostTier:
         device = kv.data.device
         self.num_issued = 0
         self._lane: _Lane = _CudaLane(device) if device.type == "cuda" else _NoLane()
-        num_bytes = num_blocks * kv.nbytes // kv.num_blocks
+        bytes_per_block = kv.nbytes // kv.num_blocks
+        num_bytes = num_blocks * bytes_per_block
         free = psutil.virtual_memory().available
         if num_bytes > free:
             raise _does_not_fit(num_bytes, f"{free / _MIB:,.0f} MiB of RAM are free")
         try:
             parts = [kv.data] if kv.scales is None else [kv.data, kv.scales]
-            self._parts = [_Part(part, num_blocks) for part in parts]
+            num_staged = min(self.staging_bytes(bytes_per_block) // bytes_per_block, num_blocks)
+            self._parts = [_Part(part, num_blocks, num_staged) for part in parts]
         except RuntimeError as error:
             raise _does_not_fit(num_bytes, f"the system refused to give or pin it: {error}") from error
 
@@ -80,7 +82,7 @@ class HostTier:
 class _Part:
     # One tensor of the cache, [layers, blocks, ..], as [blocks, layers, words], and the host's blocks beside it.
 
-    def __init__(self, part: Tensor, num_blocks: int) -> None:
+    def __init__(self, part: Tensor, num_blocks: int, num_staged: int) -> None:
         self._device = part.device
         self._blocks = part.flatten(2).view(torch.int64).transpose(0, 1)
         layers, words = self._blocks.shape[1:]
@@ -93,7 +95,6 @@ class _Part:
             )
             for first in range(0, num_blocks, self._piece_blocks)
         ]
-        num_staged = min(max(_STAGING_BYTES // block_bytes, 1), num_blocks)
         self._staging = torch.empty(num_staged, layers, words, dtype=torch.int64, device=part.device)
 
     def copy(self, pairs: Sequence[tuple[int, int]], to_host: bool) -> None:

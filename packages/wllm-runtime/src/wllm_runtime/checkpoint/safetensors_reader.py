@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from wllm_runtime.checkpoint.errors import DamagedCheckpoint
+from wllm_runtime.checkpoint.errors import DamagedCheckpoint, UnsupportedCheckpoint
 from wllm_runtime.checkpoint.piece_reader import read_pieces
 from wllm_runtime.checkpoint.pieces import Piece, cut
 from wllm_runtime.checkpoint.safetensors_header import StoredTensor, read_header
@@ -63,8 +63,16 @@ class SafetensorsReader:
     def read_into(self, targets: Mapping[str, torch.Tensor], on_progress: Callable[[int], None]) -> None:
         """Read with several threads, straight into targets that are contiguous and lie on one device.
 
-        Raises `DamagedCheckpoint` if a file cannot be read or has changed since it was opened.
+        Raises `DamagedCheckpoint` if a file cannot be read or has changed since it was opened, and before any reading
+        `UnsupportedCheckpoint` for a tensor of other than real numbers, which mean nothing without their scales.
         """
+        for name in targets:
+            tensor = self._tensors[name]
+            if not tensor.dtype.is_floating_point:
+                raise UnsupportedCheckpoint(
+                    f"{tensor.file.path} stores the tensor {name!r} as {tensor.dtype}, so its weights are quantised in "
+                    "a way that its config.json does not tell. Use the unquantised model or a GGUF file of it."
+                )
         devices = {target.device for target in targets.values()}
         assert len(devices) <= 1, f"targets of one call lie on one device, not {devices}"
         for device in devices:
