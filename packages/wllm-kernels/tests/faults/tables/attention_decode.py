@@ -185,7 +185,8 @@ TABLE = Table(
             "counter stays": ("if (last) *counter = 0;", ""),
             "merges too early": ("expected - 1;", "expected - 2;"),
             "places of two parts are one": ("2 * (first_block + i) + (i == 0 ? 1 : 0)", "2 * (first_block + i)"),
-            "first level only": ("const bool root = count <= width;", "const bool root = true;"),
+            "first level only": ("if (root) return;", "return;"),
+            "nodes of the first level": ("index / width * width", "index"),
         },
     },
     survivors={
