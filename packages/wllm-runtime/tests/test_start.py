@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,3 +135,11 @@ def test_the_largest_step_has_its_memory_before_graphs_take_any(
     create_engine(config_of(tmp_path)).close()
     measured = (128, 64)  # with rows for as many prompt positions as are scored at once
     assert log == [measured, (1, 1), (128, 4), "graphs"]
+
+
+def test_programs_without_a_console_start(device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_tiny_llama(tmp_path)
+    monkeypatch.setattr(sys, "stderr", None)
+    engine = create_engine(config_of(tmp_path))
+    assert len(tokens_of(generate(engine, [5], temperature=0, max_tokens=3, ignore_eos=True))) == 3
+    engine.close()

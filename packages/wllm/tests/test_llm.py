@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,6 +30,12 @@ def test_chat_answers_and_ends(llm: LLM) -> None:
     assert "Paris" in sample.text and "<|im_end|>" not in sample.text
     assert sample.finish_reason == "stop"
     assert sample.token_ids[-1] == 2 and sample.stop_reason is None
+
+
+def test_a_program_without_a_console_gets_answers(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    (answer,) = llm.generate([[5, 6, 7]], SamplingParams(temperature=0, max_tokens=1))
+    assert len(answer.outputs[0].token_ids) == 1
 
 
 def test_the_default_model_is_greedy_unless_asked_otherwise(llm: LLM) -> None:

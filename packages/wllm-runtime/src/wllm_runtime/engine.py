@@ -7,7 +7,6 @@ import logging
 from contextlib import nullcontext
 
 import torch
-from tqdm import tqdm
 
 from wllm_runtime.assembly import Assembly
 from wllm_runtime.checkpoint import open_checkpoint
@@ -15,6 +14,7 @@ from wllm_runtime.config import EngineConfig
 from wllm_runtime.gpu_memory import GpuMemory
 from wllm_runtime.memory import MemoryPlan, host_budget, longest_wanted, plan_memory
 from wllm_runtime.models.loading import build_model, decoder_config, weight_bytes
+from wllm_runtime.progress import progress_bar
 from wllm_runtime.runner import ModelRunner
 from wllm_runtime.settings import Settings, resolve_device, resolve_dtype, resolve_kv_dtype, resolve_sizes, resolve_wait
 from wllm_sched import EngineLoop, EngineStats, ModelInfo, Scheduler
@@ -147,7 +147,7 @@ def _make_ready(runner: ModelRunner, assembly: Assembly, settings: Settings) -> 
     if assembly.config.enforce_eager:
         settings.add("cuda_graphs", "off", "enforce_eager as given; every step runs kernel by kernel")
         return
-    with tqdm(desc="capturing CUDA graphs", unit="graph", disable=None) as bar:
+    with progress_bar("capturing CUDA graphs", unit="graph") as bar:
 
         def show(done: int, total: int) -> None:
             bar.total = total

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import sys
 import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -271,7 +272,8 @@ class LLM:
 
     def _run(self, collectors: Mapping[int, Collector], use_tqdm: bool) -> None:
         unfinished = set(collectors)
-        with tqdm(total=len(collectors), desc="requests", disable=not use_tqdm) as bar:
+        # Windows programs without a console have no stderr.
+        with tqdm(total=len(collectors), desc="requests", disable=not use_tqdm or sys.stderr is None) as bar:
             while unfinished:
                 for event in self._step():
                     collector = collectors.get(event.request_id)

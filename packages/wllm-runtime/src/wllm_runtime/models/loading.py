@@ -10,12 +10,12 @@ import dataclasses
 import logging
 
 import torch
-from tqdm import tqdm
 
 from wllm_runtime.checkpoint import Checkpoint, WeightReader
 from wllm_runtime.models import weights
 from wllm_runtime.models.decoder import Decoder
 from wllm_runtime.models.decoder_config import DecoderConfig
+from wllm_runtime.progress import progress_bar
 
 _LOG = logging.getLogger(__name__)
 
@@ -81,8 +81,7 @@ def _uninitialised(config: DecoderConfig, device: torch.device, dtype: torch.dty
 
 def _fill(model: Decoder, reader: WeightReader) -> None:
     try:
-        # disable=None: a bar on a terminal, nothing in a log file.
-        with tqdm(total=reader.num_bytes, unit="B", unit_scale=True, desc="loading weights", disable=None) as bar:
+        with progress_bar("loading weights", total=reader.num_bytes, unit="B", unit_scale=True) as bar:
             weights.load(model, reader, bar.update)
     finally:
         reader.close()
