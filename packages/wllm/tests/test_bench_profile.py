@@ -154,6 +154,7 @@ def test_the_ablate_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert len(whats["all on"]) == 4
     assert len(whats.pop("no paging")) == 1
     assert len({tuple(each) for each in whats.values()}) == 1
+    assert any("fit into the KV cache" in remark for remark in report.remarks)
     assert "fit into the KV cache" in capsys.readouterr().out
 
 

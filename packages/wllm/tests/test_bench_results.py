@@ -125,6 +125,27 @@ def test_two_runs_of_one_engine_stay_two() -> None:
     assert {row.engine: row.samples for row in whole.rows} == {"a": (1.0,), "a (second)": (4.0,)}
 
 
+def test_more_engines_make_the_table_longer_not_wider() -> None:
+    rows = [step(f"engine {number}", 1.0, 2.0, floor=0.5) for number in range(5)]
+    two, five = (ratios_table(report(*rows[:number])).splitlines() for number in (2, 5))
+    assert {len(line) for line in two[2:]} == {len(line) for line in five[2:]}
+    assert [line.count("1.00x") for line in five] == [0, 0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_what_runs_have_in_common_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, remark in (("x", "10 steps"), ("y", "20 steps")):
+        one = report(step(name, 1.0))
+        one.remarks += ["the method", remark]
+        one.save(tmp_path / f"{name}.json")
+    assert main(["bench", "report", str(tmp_path / "x.json"), str(tmp_path / "y.json")]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if "method" in line or "steps" in line]
+    assert said == [
+        "the method",
+        "x: 10 steps",
+        "y: 20 steps",
+    ]
+
+
 def test_an_error_has_no_ratio_in_the_table() -> None:
     table = ratios_table(report(step("a", 1.0), step("b", error="died: its process ended")))
     assert "1.00 ms" in table

@@ -12,8 +12,9 @@ from wllm.bench.errors import BenchError
 from wllm.bench.lengths import PromptMaker, chat_like, describe
 from wllm.bench.machine import Machine
 from wllm.bench.measure import DecodeStep, Mix, prompts_for
+from wllm.bench.merge import ratios_table
 from wllm.bench.plots import check_plots, plot
-from wllm.bench.results import Better, Report, Row, options_of, ratio, table
+from wllm.bench.results import Better, Report, Row, options_of
 from wllm.bench.subject import Subject, subject_of
 from wllm.bench.techniques import Pause, SecondFirstToken, techniques
 from wllm.console import complain, say
@@ -64,9 +65,10 @@ def ablate(args: argparse.Namespace) -> int:
             with _driver(subject, **off.settings) as driver:
                 shown = [one for one in measurements if isinstance(one, Mix) or not off.only_mix]
                 _measure(args, report, subject, driver, f"no {off.name}", shown)
-    lines = [f"no {off.name}: {off.how}." for off in offs]
-    say("\n".join(["", _table(report), "", "In brackets: the speed in units of that with everything on.", *lines]))
-    say(describe(shapes))
+    report.remarks += [*(f"no {off.name}: {off.how}." for off in offs), describe(shapes)]
+    if args.json is not None:
+        report.save(args.json)
+    say("\n".join(["", ratios_table(report), "", *report.remarks]))
     plot(report, args.plot)
     return 0
 
@@ -118,20 +120,3 @@ def _check_graphs(driver: Driver, name: str, *, wanted: bool) -> None:
             f"the engine {name!r} replayed {replays} graphs, which is not what the row says; "
             "see the engine's warnings: a graph that cannot be captured runs eagerly"
         )
-
-
-def _table(report: Report) -> str:
-    whats = list(dict.fromkeys(row.what for row in report.rows))
-    rows = {(row.engine, row.what): row for row in report.rows}
-    lines = []
-    for engine in report.engines:
-        cells = []
-        for what in whats:
-            row, on = rows.get((engine, what)), rows[ALL_ON, what]
-            if row is None:
-                cells.append("")
-                continue
-            beside = "" if engine == ALL_ON else f" ({ratio(row, on):.2f}x)"
-            cells.append(row.cells()[0] + beside)
-        lines.append([engine, *cells])
-    return table(["", *whats], lines)

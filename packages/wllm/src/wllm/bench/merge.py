@@ -22,7 +22,7 @@ def report(args: argparse.Namespace) -> int:
     reports = [Report.load(path) for path in args.files]
     whole = merged(reports, [path.stem for path in args.files])
     say(f"{whole.machine}\n\n{ratios_table(whole)}")
-    say("\n".join(["", *(remark for one in reports for remark in one.remarks)]))
+    say("\n".join(["", *_remarks(reports, [path.stem for path in args.files])]))
     if len(reports) > 1:
         say("These are figures of several runs: " + ", ".join(f"{one.command} of {one.date}" for one in reports))
     plot(whole, args.plot)
@@ -50,39 +50,41 @@ def merged(reports: Sequence[Report], names: Sequence[str]) -> Report:
     return whole
 
 
+def _remarks(reports: Sequence[Report], names: Sequence[str]) -> list[str]:
+    # What all runs say is said once; what one says, under its name.
+    common = [remark for remark in reports[0].remarks if all(remark in one.remarks for one in reports)]
+    own = [
+        f"{name}: {remark}"
+        for one, name in zip(reports, names, strict=True)
+        for remark in one.remarks
+        if remark not in common
+    ]
+    return common + own
+
+
 def ratios_table(whole: Report) -> str:
-    """For each model: what was measured of each engine, and how many times better the first engine is."""
+    """For each model: all rows, one a line, and how many times better the first engine is than each other."""
     return "\n\n".join(f"{model}\n\n{_table(whole, model)}" for model in dict.fromkeys(row.model for row in whole.rows))
 
 
 def _table(whole: Report, model: str) -> str:
-    rows = {row.key: row for row in whole.rows if row.model == model}
-    engines = [engine for engine in whole.engines if any(key[0] == engine for key in rows)]
-    header = ["measured", engines[0]]
-    for engine in engines[1:]:
-        header += [engine, f"{engines[0]} vs {engine}"]
-    lines = []
-    for what in dict.fromkeys(key[2] for key in rows):
-        ours = rows.get((engines[0], model, what))
-        line = [what, _cell(ours)]
-        for engine in engines[1:]:
-            theirs = rows.get((engine, model, what))
-            line += [_cell(theirs), _ratio(ours, theirs)]
-        lines.append([*line, "" if ours is None else ours.cells()[2]])
-    errors = [f"{row.engine}: {row.what}: {row.error}" for row in rows.values() if row.error not in {None, ABSENT}]
-    return "\n".join([table([*header, f"floor (reached by {engines[0]})"], lines), *errors])
+    rows = [row for row in whole.rows if row.model == model]
+    first = rows[0].engine
+    lines: list[tuple[str, ...]] = []
+    for what in dict.fromkeys(row.what for row in rows):
+        same = [row for row in rows if row.what == what]
+        ours = next((row for row in same if row.engine == first), None)
+        for row in same:
+            value, spread, reached = row.cells()
+            if row.error not in {None, ABSENT}:
+                value = "error, see below"
+            lines.append((what, row.engine, value, spread, _ratio(ours, row), reached))
+    errors = [f"{row.engine}: {row.what}: {row.error}" for row in rows if row.error not in {None, ABSENT}]
+    header = ("measured", "engine", "median", "range", f"{first} vs it", "floor (reached)")
+    return "\n".join([table(header, lines), *errors])
 
 
-def _cell(row: Row | None) -> str:
-    if row is None:
-        return ""
-    if row.error is not None:
-        return row.error if row.error == ABSENT else "error, see below"
-    value, spread, _ = row.cells()
-    return f"{value} [{spread}]" if spread else value
-
-
-def _ratio(ours: Row | None, theirs: Row | None) -> str:
-    if ours is None or theirs is None or ours.error is not None or theirs.error is not None:
+def _ratio(ours: Row | None, theirs: Row) -> str:
+    if ours is None or ours is theirs or ours.error is not None or theirs.error is not None:
         return ""
     return f"{ratio(ours, theirs):.2f}x"

@@ -166,10 +166,12 @@ def ratio(ours: Row, theirs: Row) -> float:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A Markdown table."""
-    lines = [[str(cell) for cell in row] for row in rows]
-    widths = [max(len(line[i]) for line in (*lines, list(header))) for i in range(len(header))]
-    lines = [list(header), ["-" * width for width in widths], *lines]
+    """A Markdown table; columns without any cell are left out."""
+    lines = [list(header), *([str(cell) for cell in row] for row in rows)]
+    used = [i for i in range(len(header)) if not rows or any(line[i] for line in lines[1:])]
+    lines = [[line[i] for i in used] for line in lines]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * width for width in widths])
     return "\n".join(
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
     )
