@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,8 +12,4 @@ from wllm_runtime.engine import create_engine as create_model_engine
 
 def create_engine(options: Mapping[str, Any]) -> ModelEngine:
     """Build the engine from the fields of an `EngineConfig`."""
-    engine = create_model_engine(EngineConfig(**options))
-    # What the start has made lives as long as this process. Later collections need not walk through it in mid-step.
-    gc.collect()
-    gc.freeze()
-    return engine
+    return create_model_engine(EngineConfig(**options))
