@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from wllm_runtime.gpu_memory import GpuMemory
 from wllm_runtime.graphs import GraphReport
 from wllm_runtime.runner import ModelRunner
 from wllm_runtime.testing import RecordedGraphs, generate, save_tiny_llama, tokens_of
+from wllm_sched import SamplingParams, Submit
 
 GIB = 1 << 30
 
@@ -62,6 +64,26 @@ def test_the_sum_is_printed_and_graphs_are_ready(device: Any, tmp_path: Path) ->
     engine.close()
     assert device.fraction == 1.0
     assert engine.stats().graph_replays_total == 10
+
+
+def test_an_engine_that_fails_at_its_end_gives_its_memory_back(
+    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_tiny_llama(tmp_path)
+    engine = create_engine(config_of(tmp_path))
+    engine.submit(Submit(0, [5, 6, 7], SamplingParams(max_tokens=8)))
+    engine.step()
+    model = weakref.ref(engine._model_runner)
+
+    def fail() -> None:
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+    monkeypatch.setattr(engine, "drain", fail)
+    with pytest.raises(RuntimeError, match="unspecified launch failure"):
+        engine.close()
+    engine.close()
+    assert device.fraction == 1.0 and model() is None
+    assert engine.stats().graph_replays_total == 1
 
 
 def test_an_eager_engine_plans_no_graphs(device: Any, tmp_path: Path) -> None:

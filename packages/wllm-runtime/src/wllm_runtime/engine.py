@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 
 import torch
 
@@ -54,10 +54,16 @@ class ModelEngine(EngineLoop):
         """Finish what is in flight and release the model with its memory."""
         if self._closed:
             return
-        super().close()
+        with ExitStack() as behind:  # whatever of this fails, the rest is done
+            behind.callback(self._release)
+            behind.callback(self._model_runner.close)
+            super().close()
+
+    def _release(self) -> None:
         self._runner_stats = self._model_runner.stats()
-        self._model_runner.close()
-        # The last references to model, KV cache and graphs; an engine that is closed launches nothing.
+        # The last references to model, KV cache and graphs, which steps that nobody could wait for hold too; an engine
+        # that is closed launches nothing.
+        self._in_flight.clear()
         del self._model_runner, self.runner
         if self._gpu is not None:
             self._gpu.release()
