@@ -292,6 +292,7 @@ def test_the_whole_command(tmp_path: Path, stand_in: Path, capsys: pytest.Captur
     """wLLM itself, the stand-in, and transformers, on a CPU."""
     arguments = [
         *("bench", "compare", "--shape", "tiny", "--device", "cpu", "--engines", "wllm,vllm,transformers,llama.cpp"),
+        *("--max-model-len", "1024"),
         *("--batches", "2", "--prompt-len", "8", "--output-len", "8", "--first-token-len", "32", "--prefill", "2x16"),
         *("--num-requests", "4", "--longest", "12", "--kv-tokens", "2048", "--rounds", "1", "--repeats", "2"),
         *("--together", "--env", f"vllm:PYTHONPATH={stand_in}", "--json", str(tmp_path / "result.json")),

@@ -69,7 +69,8 @@ def test_a_phase_that_raises_is_timed_too() -> None:
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     model = write_shape("tiny", tmp_path_factory.mktemp("shapes"))
     settings = {"load_format": "dummy", "skip_tokenizer_init": True, "num_kv_blocks": 128, "device": "cpu"}
-    driver = Driver(str(model), {**settings, "max_num_seqs": 8, "max_num_batched_tokens": 128})
+    sizes = {"max_model_len": 1024, "max_num_seqs": 8, "max_num_batched_tokens": 128}
+    driver = Driver(str(model), {**settings, **sizes})
     yield driver
     driver.close()
 
@@ -142,6 +143,15 @@ def test_the_profile_command(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     (whole,) = (value for what, value in parts.items() if what.endswith("whole"))
     assert sum(parts.values()) == pytest.approx(2 * whole, rel=1e-6)
     assert any("aten::" in what for what in rows)
+
+
+@pytest.mark.parametrize("command", ["latency", "ablate", "compare"])
+def test_a_row_that_cannot_fit_is_refused_before_the_first(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    long = ("--max-model-len", "256", "--prompt-len", "250", "--output-len", "16", "--batches", "1")
+    assert main(["bench", command, "--shape", "tiny", "--device", "cpu", *long]) == 1
+    seen = capsys.readouterr()
+    assert "'decode step, batch 1 (250 in, 16 out)' has requests of 266 tokens, and the context here is 256" in seen.err
+    assert "ms" not in seen.out
 
 
 def test_the_ablate_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

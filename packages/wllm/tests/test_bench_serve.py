@@ -288,7 +288,18 @@ def test_a_server_that_refuses_is_named(
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("flags", [["--rate", "0"], ["--rate", "x"], ["--num-requests", "0"], ["--extra-body", "[]"]])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--rate", "0"],
+        ["--rate", "x"],
+        ["--num-requests", "0"],
+        ["--extra-body", "[]"],
+        ["--timeout-s", "-1"],
+        ["--slo-ttft-ms", "0"],
+        ["--slo-tpot-ms", "inf"],
+    ],
+)
 def test_wrong_values_are_named(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["bench", "serve", *flags])

@@ -11,7 +11,7 @@ from wllm.bench.driver import Driver
 from wllm.bench.errors import BenchError
 from wllm.bench.lengths import PromptMaker, chat_like, describe
 from wllm.bench.machine import Machine
-from wllm.bench.measure import DecodeStep, Mix, prompts_for
+from wllm.bench.measure import DecodeStep, Measurement, Mix, check_context, prompts_for
 from wllm.bench.merge import ratios_table
 from wllm.bench.plots import check_plots, plot
 from wllm.bench.results import Better, Report, Row, options_of
@@ -44,9 +44,13 @@ def ablate(args: argparse.Namespace) -> int:
         with _driver(subject) as driver:
             info = driver.engine.model_info
             long_prompt = min(args.long_prompt, info.max_model_len - 1)
-            measurements: list[_Measurement] = [
+            usual: list[Measurement] = [
                 *(DecodeStep(batch, args.prompt_len, args.output_len) for batch in args.batches),
                 Mix(shapes, args.seed),
+            ]
+            check_context(usual, info.max_model_len)
+            measurements: list[_Measurement] = [
+                *usual,
                 SecondFirstToken(min(args.first_token_len, long_prompt)),
                 Pause(_STREAMS, long_prompt),
             ]

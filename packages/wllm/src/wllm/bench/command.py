@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wllm.bench.flag_types import assignment, batch_of, count, counts, names, two_or_more
+from wllm.bench.flag_types import assignment, batch_of, count, counts, names, positive, two_or_more
 from wllm.bench.serve_flags import add_serve_flags
 from wllm.bench.shapes import SHAPES
 from wllm.flags import add_engine_flags
@@ -27,8 +27,12 @@ def add_bench(commands: Commands[argparse.ArgumentParser]) -> None:
     _add_profile(kinds)
 
 
+def _command(kinds: Commands[argparse.ArgumentParser], name: str, purpose: str) -> argparse.ArgumentParser:
+    return kinds.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
+
+
 def _add_latency(kinds: Commands[argparse.ArgumentParser]) -> None:
-    parser = kinds.add_parser("latency", help="decode step, first token and prefill, beside the bandwidth floor")
+    parser = _command(kinds, "latency", "decode step, first token and prefill, beside the bandwidth floor")
     _add_model(parser)
     _add_decode(parser, batches=(1, 32, 128))
     group = parser.add_argument_group("measurement")
@@ -39,7 +43,7 @@ def _add_latency(kinds: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _add_throughput(kinds: Commands[argparse.ArgumentParser]) -> None:
-    parser = kinds.add_parser("throughput", help="tokens a second of many chat-like requests at once")
+    parser = _command(kinds, "throughput", "tokens a second of many chat-like requests at once")
     _add_model(parser)
     group = parser.add_argument_group("measurement")
     _add_mix(group, num_requests=256)
@@ -49,13 +53,13 @@ def _add_throughput(kinds: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _add_serve(kinds: Commands[argparse.ArgumentParser]) -> None:
-    parser = kinds.add_parser("serve", help="load on any OpenAI server: latencies, throughput, goodput")
+    parser = _command(kinds, "serve", "load on any OpenAI server: latencies, throughput, goodput")
     add_serve_flags(parser)
     parser.set_defaults(run=_serve)
 
 
 def _add_compare(kinds: Commands[argparse.ArgumentParser]) -> None:
-    parser = kinds.add_parser("compare", help="the same prompts through wLLM, vLLM, transformers and llama.cpp")
+    parser = _command(kinds, "compare", "the same prompts through wLLM, vLLM, transformers and llama.cpp")
     parser.add_argument("model", nargs="?", metavar="MODEL", help="hub id, directory or, for llama.cpp, .gguf file")
     _add_shape(parser)
     group = parser.add_argument_group("engines")
@@ -134,7 +138,7 @@ def _add_compare(kinds: Commands[argparse.ArgumentParser]) -> None:
     _add_prefill(group)
     group.add_argument("--rounds", type=count, default=2, metavar="N", help="A B A B: how often (default: 2)")
     group.add_argument(
-        "--minutes", type=float, default=60.0, metavar="M", help="start nothing new after this (default: 60)"
+        "--minutes", type=positive, default=60.0, metavar="M", help="start nothing new after this (default: 60)"
     )
     group.add_argument("--seed", type=int, default=0, help="of prompts and lengths (default: 0)")
     _add_output(parser).add_argument(
@@ -144,14 +148,14 @@ def _add_compare(kinds: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _add_report(kinds: Commands[argparse.ArgumentParser]) -> None:
-    parser = kinds.add_parser("report", help="merge JSON results of one machine into a table with ratios")
+    parser = _command(kinds, "report", "merge JSON results of one machine into a table with ratios")
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="what --json wrote")
-    parser.add_argument("--plot", type=Path, metavar="DIR", help="write plots (PNG and SVG) into this folder")
+    parser.add_argument("--plot", type=Path, metavar="DIR", help="write plots (PNG and SVG); needs wllm[bench]")
     parser.set_defaults(run=_report)
 
 
 def _add_ablate(kinds: Commands[argparse.ArgumentParser]) -> None:
-    parser = kinds.add_parser("ablate", help="what each of the engine's techniques is worth: one off at a time")
+    parser = _command(kinds, "ablate", "what each of the engine's techniques is worth: one off at a time")
     _add_model(parser)
     _add_decode(parser, batches=(1, 8, 32))
     group = parser.add_argument_group("measurement")
@@ -169,7 +173,7 @@ def _add_ablate(kinds: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _add_profile(kinds: Commands[argparse.ArgumentParser]) -> None:
-    parser = kinds.add_parser("profile", help="where a decode step and a prefill step go")
+    parser = _command(kinds, "profile", "where a decode step and a prefill step go")
     _add_model(parser)
     group = parser.add_argument_group("measurement")
     group.add_argument("--batch", type=count, default=1, metavar="N", help="requests that decode (default: 1)")
@@ -197,7 +201,9 @@ def _add_shape(parser: argparse.ArgumentParser) -> None:
 def _add_decode(parser: argparse.ArgumentParser, *, batches: tuple[int, ...]) -> None:
     group = parser.add_argument_group("decode")
     shown = ",".join(map(str, batches))
-    group.add_argument("--batches", type=counts, default=batches, metavar="N,N", help=f"(default: {shown})")
+    group.add_argument(
+        "--batches", type=counts, default=batches, metavar="N,N", help=f"requests that decode (default: {shown})"
+    )
     group.add_argument("--prompt-len", type=count, default=128, metavar="TOKENS", help="of each request (default: 128)")
     group.add_argument(
         "--output-len", type=two_or_more, default=128, metavar="TOKENS", help="of each request (default: 128)"

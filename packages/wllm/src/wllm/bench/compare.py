@@ -17,7 +17,7 @@ from wllm.bench.errors import BenchError
 from wllm.bench.floor import Floor
 from wllm.bench.lengths import Shape, chat_like, describe
 from wllm.bench.machine import Machine
-from wllm.bench.measure import DecodeStep, FirstToken, Measurement, Mix, Prefill
+from wllm.bench.measure import DecodeStep, FirstToken, Measurement, Mix, Prefill, check_context
 from wllm.bench.merge import ratios_table
 from wllm.bench.plots import check_plots, plot
 from wllm.bench.race import LIMIT_S, OutOfTime, Race
@@ -51,6 +51,8 @@ def compare(args: argparse.Namespace) -> int:
         if args.logs is not None:
             args.logs.mkdir(parents=True, exist_ok=True)
         facts = _facts(args, report.machine, folder)
+        measurements = _measurements(args, shapes)
+        check_context(measurements, facts.common.max_model_len)
         floor = Floor.of(facts.decoder, facts.itemsize, _bandwidth(facts.common.device, folder))
         report.remarks.append(str(floor))
         entries = contestants(args, facts.common)
@@ -66,9 +68,7 @@ def compare(args: argparse.Namespace) -> int:
             remark=report.remarks.append,
         )
         try:
-            (race.run_together if args.together else race.run_in_turn)(
-                entries, _measurements(args, shapes), args.rounds
-            )
+            (race.run_together if args.together else race.run_in_turn)(entries, measurements, args.rounds)
         except OutOfTime:
             report.remarks.append(f"cut short after {args.minutes:g} minutes: rows are missing, or have fewer repeats")
     if args.json is not None:

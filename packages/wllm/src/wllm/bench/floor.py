@@ -42,5 +42,5 @@ class Floor:
     def __str__(self) -> str:
         return (
             f"copy bandwidth {self.bandwidth / 1e9:,.0f} GB/s (read plus written); a decode step reads "
-            f"{self.weight_bytes / 1e6:,.0f} MB of weights and {self.kv_bytes_per_token / 1e3:,.1f} kB of KV a token"
+            f"{self.weight_bytes / 1e6:,.1f} MB of weights and {self.kv_bytes_per_token / 1e3:,.1f} kB of KV a token"
         )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from wllm.bench.errors import BenchError
 from wllm.bench.lengths import PromptMaker, Shape
 from wllm.bench.results import Better
 
@@ -38,6 +39,10 @@ class Measurement(Protocol):
     def better(self) -> Better:
         """Whether lower or higher is better."""
 
+    @property
+    def context(self) -> int:
+        """Tokens of its longest request, in and out."""
+
     def samples_in_a_round(self, repeats: int) -> int:
         """How often a comparison measures it in one round."""
 
@@ -62,6 +67,11 @@ class DecodeStep:
     def what(self) -> str:
         """As `Measurement` says."""
         return f"decode step, batch {self.batch} ({self.prompt_len} in, {self.output_len} out)"
+
+    @property
+    def context(self) -> int:
+        """As `Measurement` says."""
+        return self.prompt_len + self.output_len
 
     def samples_in_a_round(self, repeats: int) -> int:
         """As `Measurement` says."""
@@ -91,6 +101,11 @@ class FirstToken:
         """As `Measurement` says."""
         return f"first token of {self.prompt_len:,}"
 
+    @property
+    def context(self) -> int:
+        """As `Measurement` says."""
+        return self.prompt_len + 1
+
     def samples_in_a_round(self, repeats: int) -> int:
         """As `Measurement` says."""
         return repeats
@@ -117,6 +132,11 @@ class Prefill:
     def what(self) -> str:
         """As `Measurement` says."""
         return f"prefill {self.count} x {self.prompt_len:,}"
+
+    @property
+    def context(self) -> int:
+        """As `Measurement` says."""
+        return self.prompt_len + 1
 
     def samples_in_a_round(self, repeats: int) -> int:
         """As `Measurement` says."""
@@ -157,6 +177,11 @@ class Mix:
         """Of all requests, in and out."""
         return sum(shape.prompt + shape.output for shape in self.shapes)
 
+    @property
+    def context(self) -> int:
+        """As `Measurement` says."""
+        return max(shape.prompt + max(shape.output, _WARM_OUTPUT) for shape in self.shapes)
+
     def samples_in_a_round(self, repeats: int) -> int:
         """As `Measurement` says: once, since it takes long and holds thousands of steps."""
         return 1
@@ -169,6 +194,16 @@ class Mix:
         """As `Measurement` says."""
         outputs = [shape.output for shape in self.shapes]
         return self.num_output_tokens / engine.generate([prompts.one(shape.prompt) for shape in self.shapes], outputs)
+
+
+def check_context(measurements: Sequence[Measurement], max_model_len: int) -> None:
+    """Raise `BenchError`, before anything is measured, for a row with requests that are too long for the model."""
+    for one in measurements:
+        if one.context > max_model_len:
+            raise BenchError(
+                f"the row {one.what!r} has requests of {one.context:,} tokens, and the context here is "
+                f"{max_model_len:,}; ask for shorter ones (see --help), or raise --max-model-len if the model allows it"
+            )
 
 
 def prompts_for(what: str, vocab_size: int, seed: int, round_number: int, sample: int) -> PromptMaker:

@@ -95,7 +95,7 @@ async def _try_out(server: Server, request: bytes, timeout_s: float) -> None:
     if outcome.failure is not None:
         raise BenchError(
             f"the server did not answer a first request ({outcome.failure}): {outcome.reason}; "
-            "change the request with --endpoint, --vocab-size, --no-ignore-eos or --extra-body"
+            "change the request with --model, --endpoint, --vocab-size, --no-ignore-eos or --extra-body"
         )
 
 

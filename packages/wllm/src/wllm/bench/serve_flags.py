@@ -8,6 +8,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from wllm.bench.flag_types import count, positive
+
 
 def add_serve_flags(parser: argparse.ArgumentParser) -> None:
     """Add all flags of the command."""
@@ -22,10 +24,8 @@ def add_serve_flags(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="requests a second, arriving at random (Poisson); 'inf' sends all at once (default: inf)",
     )
-    group.add_argument("--num-requests", type=_count, default=100, metavar="N", help="requests (default: 100)")
-    group.add_argument(
-        "--max-concurrency", type=_count, metavar="N", help="most requests open at a time (default: all)"
-    )
+    group.add_argument("--num-requests", type=count, default=100, metavar="N", help="requests (default: 100)")
+    group.add_argument("--max-concurrency", type=count, metavar="N", help="most requests open at a time (default: all)")
     group.add_argument(
         "--endpoint",
         choices=("completions", "chat"),
@@ -33,14 +33,14 @@ def add_serve_flags(parser: argparse.ArgumentParser) -> None:
         help="completions send token ids, chat sends words (default: completions)",
     )
     group.add_argument(
-        "--prompt-tokens", type=_count, metavar="N", help="length of every prompt (default: lengths as in chats)"
+        "--prompt-tokens", type=count, metavar="N", help="length of every prompt (default: lengths as in chats)"
     )
     group.add_argument(
-        "--output-tokens", type=_count, metavar="N", help="length of every answer (default: lengths as in chats)"
+        "--output-tokens", type=count, metavar="N", help="length of every answer (default: lengths as in chats)"
     )
     group.add_argument(
         "--vocab-size",
-        type=_count,
+        type=count,
         default=20_000,
         metavar="N",
         help="token ids of prompts lie below this (default: 20000, which most models have)",
@@ -54,18 +54,12 @@ def add_serve_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--extra-body", type=_object, default={}, metavar="JSON", help="more fields of every request (default: none)"
     )
-    group.add_argument("--timeout-s", type=float, default=600.0, metavar="S", help="of a request (default: 600)")
+    group.add_argument("--timeout-s", type=positive, default=600.0, metavar="S", help="of a request (default: 600)")
     group.add_argument("--seed", type=int, default=0, help="of arrivals, lengths and prompts (default: 0)")
     goals = parser.add_argument_group("goodput", "requests that reach all given goals are counted as good")
-    goals.add_argument("--slo-ttft-ms", type=float, metavar="MS", help="longest time to the first token")
-    goals.add_argument("--slo-tpot-ms", type=float, metavar="MS", help="longest time per token after the first")
+    goals.add_argument("--slo-ttft-ms", type=positive, metavar="MS", help="longest time to the first token")
+    goals.add_argument("--slo-tpot-ms", type=positive, metavar="MS", help="longest time per token after the first")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to this file")
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
-    return int(text)
 
 
 def _rate(text: str) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 from wllm.bench.floor import Floor
 from wllm.bench.machine import Machine
-from wllm.bench.measure import Measurement, prompts_for
+from wllm.bench.measure import Measurement, check_context, prompts_for
 from wllm.bench.plots import check_plots, plot
 from wllm.bench.results import Report, Row, options_of, rows_table
 from wllm.bench.subject import Subject
@@ -43,6 +43,7 @@ class Session:
     ) -> None:
         """Warm up and take `--repeats` samples of each."""
         info = engine.llm.model_info
+        check_context(measurements, info.max_model_len)
         for measurement in measurements:
             measurement.warm_up(engine, prompts_for(measurement.what, info.vocab_size, self._args.seed, 0, -1))
             before = engine.llm.stats().preemptions_total

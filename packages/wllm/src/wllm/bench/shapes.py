@@ -64,7 +64,7 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "vocab_size": 512,
-        "max_position_embeddings": 1024,
+        "max_position_embeddings": 8192,
         "rms_norm_eps": 1e-05,
         "rope_theta": 10000.0,
         "hidden_act": "silu",

@@ -34,8 +34,8 @@ class WllmEngine:
         stats = self.llm.stats()
         self.llm.shutdown()
         return {
-            "graph_replays": stats.graph_replays_total,
-            "eager_steps": stats.eager_steps_total,
-            "graph_failures": stats.graph_failures_total,
+            "graph replays": stats.graph_replays_total,
+            "eager steps": stats.eager_steps_total,
+            "graph failures": stats.graph_failures_total,
             "preemptions": stats.preemptions_total,
         }
