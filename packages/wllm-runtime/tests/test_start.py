@@ -86,11 +86,21 @@ def test_an_engine_that_fails_at_its_end_gives_its_memory_back(
     assert engine.stats().graph_replays_total == 1
 
 
-def test_an_eager_engine_plans_no_graphs(device: Any, tmp_path: Path) -> None:
-    save_tiny_llama(tmp_path)
-    engine = create_engine(config_of(tmp_path, enforce_eager=True))
-    rows = {name: value for name, value, _ in engine.model_info.settings}
-    assert (rows["cuda_graphs"], rows["memory: graphs"]) == ("off", "0 MiB")
+@pytest.mark.parametrize(
+    ("model", "settings", "why"),
+    [
+        ({}, {"enforce_eager": True}, "enforce_eager as given"),
+        ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}}, {}, "depends on lengths"),
+    ],
+)
+def test_an_engine_without_graphs_plans_none_and_says_why(
+    device: Any, tmp_path: Path, model: dict[str, Any], settings: dict[str, Any], why: str
+) -> None:
+    save_tiny_llama(tmp_path, **model)
+    engine = create_engine(config_of(tmp_path, **settings))
+    rows = {name: (value, reason) for name, value, reason in engine.model_info.settings}
+    assert (rows["cuda_graphs"][0], rows["memory: graphs"][0]) == ("off", "0 MiB")
+    assert why in rows["cuda_graphs"][1]
     generate(engine, [5, 6, 7], temperature=0, max_tokens=10, ignore_eos=True)
     assert (engine.stats().graph_replays_total, engine.stats().eager_steps_total) == (0, 10)
     engine.close()

@@ -62,6 +62,11 @@ class Assembly:
         """Blocks of the host's tier."""
         return int(self.config.kv_offload_gib * 2**30) // (self.bytes_per_token * self.config.block_size)
 
+    @property
+    def uses_graphs(self) -> bool:
+        """Whether steps may replay CUDA graphs, which can hold no rotation that depends on lengths (dynamic NTK)."""
+        return not self.config.enforce_eager and not self.model.config.rope.depends_on_length
+
     def scheduler(self, memory: MemoryPlan) -> Scheduler:
         """A scheduler over the plan's blocks."""
         rope = self.model.config.rope
@@ -116,7 +121,7 @@ class Assembly:
             weights=weights,
             activations=activations,
             tables=tables + self.max_num_seqs * self.model.config.vocab_size * _PENALTY_BYTES,
-            graphs=0 if self.config.enforce_eager else self._graph_bytes(activations),
+            graphs=self._graph_bytes(activations) if self.uses_graphs else 0,
             cuda=gpu.outside_of_torch(),
         )
 

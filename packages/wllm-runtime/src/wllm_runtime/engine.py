@@ -128,7 +128,7 @@ def create_engine(config: EngineConfig) -> ModelEngine:
             memory.num_kv_blocks,
             memory.max_model_len,
             num_seqs,
-            graphs=not config.enforce_eager,
+            graphs=assembly.uses_graphs,
             num_host_blocks=assembly.num_host_blocks,
         )
     if gpu is not None:
@@ -150,8 +150,9 @@ def _make_ready(runner: ModelRunner, assembly: Assembly, settings: Settings) -> 
     runner.rehearse(1, 1)
     # Torch has the largest step's memory before graphs take theirs: of the two, a graph can be done without.
     runner.rehearse(assembly.max_num_batched_tokens, assembly.max_num_seqs)
-    if assembly.config.enforce_eager:
-        settings.add("cuda_graphs", "off", "enforce_eager as given; every step runs kernel by kernel")
+    if not assembly.uses_graphs:
+        why = "enforce_eager as given" if assembly.config.enforce_eager else "the model's rotation depends on lengths"
+        settings.add("cuda_graphs", "off", f"{why}; every step runs kernel by kernel")
         return
     with progress_bar("capturing CUDA graphs", unit="graph") as bar:
 
