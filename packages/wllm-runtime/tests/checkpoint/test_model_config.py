@@ -90,6 +90,17 @@ def test_a_ministral_in_disguise_is_refused(tmp_path: Path) -> None:
         ({"dtype": "float17"}, "dtype is 'float17'"),
         ({"rope_scaling": {"type": "linear"}}, "type 'linear' have factor None, and need a number"),
         ({"rope_scaling": {"type": "linear", "factor": 0}}, "type 'linear' have factor 0, and need a number above 0"),
+        ({"rope_scaling": {"type": "yarn", "factor": "4"}}, "type 'yarn' have factor '4', which is no number"),
+        (
+            {"rope_scaling": {"type": "yarn", "factor": 4, "beta_fast": -1}},
+            "beta_fast -1, which is no number",
+        ),
+        (
+            {"rope_scaling": {"type": "yarn", "original_max_position_embeddings": 0}},
+            "have original_max_position_embeddings 0, and need a number above 0",
+        ),
+        ({"rope_scaling": {"rope_type": ["yarn"]}}, r"rope_type \['yarn'\], and need a name"),
+        ({"layer_types": ["full_attention", 3, None]}, "layer_types is .* and must be names"),
         ({"rope_theta": float("nan")}, "type 'default' have rope_theta nan"),
         ({"rope_parameters": {"full_attention": {"rope_theta": 5.0}}}, r"differ by kind of layer \(full_attention\)"),
         ({"torch_dtype": 16}, "torch_dtype is 16, and must be of type str"),

@@ -55,8 +55,11 @@ _ROPE_THETA = 10000.0
 _ROPE_NEEDS = {
     "linear": ("factor",),
     "dynamic": ("factor",),
-    "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+    "yarn": ("original_max_position_embeddings",),
 }
+# What YaRN has a value of its own for, where the file says nothing or 0.
+_ROPE_OPTIONAL = ("factor", "beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,16 +170,27 @@ def _rope(said: _Values, positions: int) -> dict[str, Any]:
     if partial is not None:
         parameters.setdefault("partial_rotary_factor", partial)
     kind = parameters["rope_type"]
+    if not isinstance(kind, str):
+        raise ValueError(f"rope_parameters have rope_type {kind!r}, and need a name")
     if kind in ("llama3", "yarn"):
         original = said.typed("original_max_position_embeddings", (int,), None)
         parameters["original_max_position_embeddings"] = original or given.get(
             "original_max_position_embeddings", positions
         )
     for name in ("rope_theta", *_ROPE_NEEDS.get(kind, ())):
+        if not _is_number(parameters.get(name)) or not parameters[name]:
+            raise ValueError(
+                f"rope_parameters of type {kind!r} have {name} {parameters.get(name)!r}, and need a number above 0"
+            )
+    for name in _ROPE_OPTIONAL:
         value = parameters.get(name)
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
-            raise ValueError(f"rope_parameters of type {kind!r} have {name} {value!r}, and need a number above 0")
+        if value is not None and not _is_number(value):
+            raise ValueError(f"rope_parameters of type {kind!r} have {name} {value!r}, which is no number from 0 on")
     return parameters
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 def _layer_types(said: _Values, model_type: str, num_layers: int, window: int | None) -> tuple[str, ...]:
@@ -186,6 +200,8 @@ def _layer_types(said: _Values, model_type: str, num_layers: int, window: int | 
     if given is not None:
         if len(given) != num_layers:
             raise ValueError(f"layer_types has {len(given)} entries, and num_hidden_layers is {num_layers}")
+        if not all(isinstance(kind, str) for kind in given):
+            raise ValueError(f"layer_types is {given!r}, and must be names")
         return tuple(given)
     if window is None:
         return ("full_attention",) * num_layers
