@@ -288,6 +288,13 @@ def test_a_server_that_refuses_is_named(
     assert said in capsys.readouterr().err
 
 
+def test_a_server_that_still_loads_is_not_blamed_on_the_request(capsys: pytest.CaptureFixture[str]) -> None:
+    engine = EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {"load_s": 60.0})
+    with running_server(create_app(engine, served_model_names=["scripted"]), ready=False) as url:
+        assert main(["bench", "serve", "--url", url]) == 1
+    assert "not ready" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "flags",
     [

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from wllm.bench.driver import Driver
 from wllm.bench.errors import BenchError
-from wllm.bench.lengths import PromptMaker, chat_like, describe
+from wllm.bench.lengths import chat_like, describe
 from wllm.bench.machine import Machine
-from wllm.bench.measure import DecodeStep, Measurement, Mix, check_context, prompts_for
+from wllm.bench.measure import DecodeStep, Measurement, Mix, Sampled, check_context, take_samples
 from wllm.bench.merge import ratios_table
 from wllm.bench.plots import check_plots, plot
 from wllm.bench.results import Better, Report, Row, options_of
@@ -23,15 +23,11 @@ ALL_ON = "all on"
 _STREAMS = 8
 
 
-class _Measurement(Protocol):
-    @property
-    def what(self) -> str: ...
+class _Measurement(Sampled[Driver], Protocol):
     @property
     def unit(self) -> str: ...
     @property
     def better(self) -> Better: ...
-    def warm_up(self, driver: Driver, prompts: PromptMaker) -> None: ...
-    def sample(self, driver: Driver, prompts: PromptMaker) -> float: ...
 
 
 def ablate(args: argparse.Namespace) -> int:
@@ -96,16 +92,12 @@ def _measure(
 ) -> None:
     info = driver.engine.model_info
     for measurement in measurements:
-        measurement.warm_up(driver, prompts_for(measurement.what, info.vocab_size, args.seed, 0, -1))
-        samples = [
-            measurement.sample(driver, prompts_for(measurement.what, info.vocab_size, args.seed, 0, number))
-            for number in range(args.repeats)
-        ]
+        samples = take_samples(measurement, driver, info.vocab_size, args.seed, args.repeats)
         row = Row(
             name,
             measurement.what,
             measurement.unit,
-            tuple(samples),
+            samples,
             measurement.better,
             model=f"{subject.name} {info.dtype}",
         )

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from wllm.bench.errors import BenchError
 from wllm.bench.lengths import PromptMaker, Shape
 from wllm.bench.results import Better
+from wllm_runtime.progress import progress_bar
 
 _WARM_OUTPUT = 8
+
+Engine = TypeVar("Engine")
+Engine_contra = TypeVar("Engine_contra", contravariant=True)
 
 
 class Generates(Protocol):
@@ -22,6 +26,20 @@ class Generates(Protocol):
 
     def generate(self, prompts: Sequence[Sequence[int]], output_lengths: Sequence[int]) -> float:
         """Answer all prompts, given at once, with exactly so many tokens each; the seconds that took."""
+
+
+class Sampled(Protocol[Engine_contra]):
+    """What can be measured again and again, of engines that it knows how to use."""
+
+    @property
+    def what(self) -> str:
+        """Names the row."""
+
+    def warm_up(self, engine: Engine_contra, prompts: PromptMaker, /) -> None:
+        """Make the engine ready for such requests."""
+
+    def sample(self, engine: Engine_contra, prompts: PromptMaker, /) -> float:
+        """Measure once."""
 
 
 class Measurement(Protocol):
@@ -204,6 +222,18 @@ def check_context(measurements: Sequence[Measurement], max_model_len: int) -> No
                 f"the row {one.what!r} has requests of {one.context:,} tokens, and the context here is "
                 f"{max_model_len:,}; ask for shorter ones (see --help), or raise --max-model-len if the model allows it"
             )
+
+
+def take_samples(one: Sampled[Engine], engine: Engine, vocab_size: int, seed: int, repeats: int) -> tuple[float, ...]:
+    """Warm up and measure `repeats` times; a terminal shows how far it is."""
+    with progress_bar(one.what, total=1 + repeats, unit="run", leave=False) as bar:
+        one.warm_up(engine, prompts_for(one.what, vocab_size, seed, 0, -1))
+        bar.update()
+        samples = []
+        for number in range(repeats):
+            samples.append(one.sample(engine, prompts_for(one.what, vocab_size, seed, 0, number)))
+            bar.update()
+    return tuple(samples)
 
 
 def prompts_for(what: str, vocab_size: int, seed: int, round_number: int, sample: int) -> PromptMaker:

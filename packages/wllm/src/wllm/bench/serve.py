@@ -93,6 +93,8 @@ async def _try_out(server: Server, request: bytes, timeout_s: float) -> None:
     load = await run_load(server, [request], [0.0], timeout_s=timeout_s)
     outcome = load.outcomes[0]
     if outcome.failure is not None:
+        if outcome.failure == "http 503":
+            raise BenchError(f"the server is not ready (http 503): {outcome.reason}; wait until /health answers 200")
         raise BenchError(
             f"the server did not answer a first request ({outcome.failure}): {outcome.reason}; "
             "change the request with --model, --endpoint, --vocab-size, --no-ignore-eos or --extra-body"

@@ -9,7 +9,7 @@ from typing import Any
 
 from wllm.bench.floor import Floor
 from wllm.bench.machine import Machine
-from wllm.bench.measure import Measurement, check_context, prompts_for
+from wllm.bench.measure import Measurement, check_context, take_samples
 from wllm.bench.plots import check_plots, plot
 from wllm.bench.results import Report, Row, options_of, rows_table
 from wllm.bench.subject import Subject
@@ -45,19 +45,15 @@ class Session:
         info = engine.llm.model_info
         check_context(measurements, info.max_model_len)
         for measurement in measurements:
-            measurement.warm_up(engine, prompts_for(measurement.what, info.vocab_size, self._args.seed, 0, -1))
             before = engine.llm.stats().preemptions_total
-            samples = [
-                measurement.sample(engine, prompts_for(measurement.what, info.vocab_size, self._args.seed, 0, number))
-                for number in range(self._args.repeats)
-            ]
+            samples = take_samples(measurement, engine, info.vocab_size, self._args.seed, self._args.repeats)
             preemptions = engine.llm.stats().preemptions_total - before
             self.add(
                 Row(
                     name,
                     measurement.what,
                     measurement.unit,
-                    tuple(samples),
+                    samples,
                     measurement.better,
                     floor=None if floor is None else floor.under(measurement),
                     note=f"{preemptions} preemptions: the KV cache is small for this" if preemptions else "",
