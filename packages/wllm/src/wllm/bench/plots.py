@@ -75,7 +75,10 @@ def _panel(axis: Any, what: str, rows: list[Row]) -> None:
     values = [row.value for row in rows]
     below = [row.value - min(row.samples) for row in rows]
     above = [max(row.samples) - row.value for row in rows]
-    axis.barh([row.engine for row in rows], values, xerr=(below, above), color=[f"C{i}" for i in range(len(rows))])
+    colors = [f"C{i}" for i in range(len(rows))]
+    bars = axis.barh([row.engine for row in rows], values, xerr=(below, above), color=colors)
+    axis.bar_label(bars, [f" {row.cells()[0]}" for row in rows], fontsize=7)
+    axis.margins(x=0.3)  # for the figures beside the bars
     axis.invert_yaxis()
     floor = next((row.floor for row in rows if row.floor is not None), None)
     if floor is not None:
