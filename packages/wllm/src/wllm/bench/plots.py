@@ -65,20 +65,20 @@ def _figure(figures: Any, report: Report, model: str) -> Any:
     figure.suptitle(f"{model}\n{'; '.join(report.machine.gpus) or report.machine.cpu}", fontsize=9)
     axes = figure.subplots(lines, _COLUMNS, squeeze=False).flat
     for axis, (what, rows) in zip(axes, panels.items(), strict=False):
-        _panel(axis, what, rows)
+        _panel(axis, what, rows, report.engines)
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
     return figure
 
 
-def _panel(axis: Any, what: str, rows: list[Row]) -> None:
+def _panel(axis: Any, what: str, rows: list[Row], engines: list[str]) -> None:
     values = [row.value for row in rows]
     below = [row.value - min(row.samples) for row in rows]
     above = [max(row.samples) - row.value for row in rows]
-    colors = [f"C{i}" for i in range(len(rows))]
+    colors = [f"C{engines.index(row.engine)}" for row in rows]  # an engine has one color in all panels
     bars = axis.barh([row.engine for row in rows], values, xerr=(below, above), color=colors)
     axis.bar_label(bars, [f" {row.cells()[0]}" for row in rows], fontsize=7)
-    axis.margins(x=0.3)  # for the figures beside the bars
+    axis.margins(x=0.4)  # for the figures beside the bars
     axis.invert_yaxis()
     floor = next((row.floor for row in rows if row.floor is not None), None)
     if floor is not None:
