@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -17,11 +19,13 @@ from wllm_runtime import engine as engine_module
 from wllm_runtime import runner as runner_module
 from wllm_runtime.engine import create_engine
 from wllm_runtime.gpu_memory import GpuMemory
-from wllm_runtime.graphs import GraphReport
+from wllm_runtime.graphs import GraphReport, Replay, Timing
 from wllm_runtime.runner import ModelRunner
+from wllm_runtime.streams import Handle, Step, WorkerStream
 from wllm_runtime.testing import RecordedGraphs, generate, save_tiny_llama, tokens_of
 from wllm_sched import SamplingParams, Submit
 
+T = TypeVar("T")
 GIB = 1 << 30
 
 
@@ -64,6 +68,49 @@ def test_the_sum_is_printed_and_graphs_are_ready(device: Any, tmp_path: Path) ->
     engine.close()
     assert device.fraction == 1.0
     assert engine.stats().graph_replays_total == 10
+
+
+def test_graphs_are_captured_timed_and_replayed_within_steps(
+    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step is where the stream has made its device and itself current."""
+    save_tiny_llama(tmp_path)
+    within = threading.local()
+    calls = Counter[str]()
+
+    class Stream(WorkerStream):
+        def submit(self, step: Step[T]) -> Handle[T]:
+            def marked() -> Callable[[], T]:
+                within.step = True
+                return step()
+
+            return super().submit(marked)
+
+    class Graphs(RecordedGraphs):
+        def note(self, what: str) -> None:
+            assert within.step
+            calls[what] += 1
+
+        def capture(self, work: Callable[[], None]) -> Replay:
+            self.note("capture")
+            replay = super().capture(work)
+
+            def noted() -> None:
+                self.note("replay")
+                replay()
+
+            return noted
+
+        def measure(self, work: Callable[[], object]) -> Timing:
+            self.note("measure")
+            return super().measure(work)
+
+    monkeypatch.setattr(runner_module, "open_stream", lambda device, depth, spin: Stream())
+    monkeypatch.setattr(runner_module, "graph_backend", lambda _: Graphs())
+    engine = create_engine(config_of(tmp_path))
+    generate(engine, [5, 6, 7], temperature=0, max_tokens=4, ignore_eos=True)
+    engine.close()
+    assert (calls["capture"], calls["replay"]) == (5, 4) and calls["measure"] > 0
 
 
 def test_an_engine_that_fails_at_its_end_gives_its_memory_back(

@@ -14,9 +14,10 @@ _RUNS = 3
 
 
 class CudaGraphs:
-    """Captures on a stream of its own; replays run on the current one."""
+    """Captures on a stream of its own; work that is not captured, and replays, run on the current one of `device`."""
 
     def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._pool = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
@@ -24,7 +25,7 @@ class CudaGraphs:
         """Run `work` once, so that libraries have loaded what it needs, and record it."""
         graph = torch.cuda.CUDAGraph()
         work()
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(self._device)
         with torch.cuda.stream(self._stream):
             # Other threads of the process may go on using CUDA.
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
@@ -42,11 +43,11 @@ class CudaGraphs:
         work()
         timings = []
         for _ in range(_RUNS):
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self._device)
             start = perf_counter()
             work()
             enqueued = perf_counter()
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self._device)
             timings.append(Timing(enqueued - start, perf_counter() - start))
         return Timing(min(t.host_s for t in timings), min(t.total_s for t in timings))
 

@@ -98,13 +98,11 @@ class ModelRunner:
         warmup(self._tables.device, _RARE_FAMILIES)
         self._stream.submit(partial(self._run_padding, num_tokens, num_rows)).wait()
 
-    @torch.inference_mode()
     def capture(self, on_progress: Callable[[int, int], None]) -> GraphReport:
         """Record the graphs, with nothing in flight; `on_progress` hears (done, total). Does nothing on a CPU."""
         if self._graphs is None:
             return GraphReport()
-        self._buffers.load_padding().give_back()
-        return self._graphs.capture(on_progress)
+        return self._stream.submit(partial(self._capture, self._graphs, on_progress)).wait()
 
     def stats(self) -> RunnerStats:
         """Counters now."""
@@ -212,3 +210,10 @@ class ModelRunner:
         hidden = self._forward(num_rows, num_tokens, num_blocks=self._tables.max_blocks, max_queries=num_tokens)
         self._sampler.rehearse(self._forward.score(hidden[:num_rows]))
         return entry.give_back
+
+    @torch.inference_mode()
+    def _capture(self, graphs: GraphSet, on_progress: Callable[[int, int], None]) -> Callable[[], GraphReport]:
+        entry = self._buffers.load_padding()
+        report = graphs.capture(on_progress)
+        entry.give_back()
+        return lambda: report

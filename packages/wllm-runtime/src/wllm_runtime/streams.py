@@ -60,12 +60,13 @@ class _WorkerHandle(Handle[T]):
 
 
 class CudaStream:
-    """The calling thread's current CUDA stream; no call here but `wait` and `close` waits for the GPU.
+    """The CUDA stream that is current on `device` now; no call here but `wait` and `close` waits for the GPU.
 
     `spin`: waiting takes a core and notices the end soonest; else the thread sleeps until the driver wakes it.
     """
 
-    def __init__(self, depth: int, spin: bool) -> None:
+    def __init__(self, device: torch.device, depth: int, spin: bool) -> None:
+        self._stream = torch.cuda.current_stream(device)
         # As the ring of host memory: an event is recorded again only after its step was waited for.
         self._events = cycle(
             [
@@ -75,15 +76,17 @@ class CudaStream:
         )
 
     def submit(self, step: Step[T]) -> Handle[T]:
-        """Enqueue the step here and now."""
-        collect = step()
+        """Enqueue the step here and now, whatever device and stream are the calling thread's."""
+        # The device first: torch would give the thread's own one a context, and so memory, when the stream ends.
+        with torch.cuda.device(self._stream.device), torch.cuda.stream(self._stream):
+            collect = step()
         event = next(self._events)
-        event.record()
+        event.record(self._stream)
         return _EventHandle(event, collect)
 
     def close(self) -> None:
         """Wait for the GPU."""
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(self._stream.device)
 
 
 class _EventHandle(Handle[T]):
@@ -97,4 +100,4 @@ class _EventHandle(Handle[T]):
 
 def open_stream(device: torch.device, depth: int, spin: bool) -> StepStream:
     """The stream of a device, for `depth` steps in flight."""
-    return CudaStream(depth, spin) if device.type == "cuda" else WorkerStream()
+    return CudaStream(device, depth, spin) if device.type == "cuda" else WorkerStream()
