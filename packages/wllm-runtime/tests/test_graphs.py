@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from itertools import pairwise
 
 import pytest
@@ -14,13 +14,22 @@ from wllm_runtime.testing import RecordedGraphs
 
 
 class TimedGraphs(RecordedGraphs):
-    """Takes as long for a call as `seconds` says of the size that the call computes; the host is busy for `host_s`."""
+    """Takes as long for a call as `seconds` says of the size that the call computes; the host is busy for `host_s`.
+
+    Sizes in `no_room` find no memory, and `fail_at` cannot be captured at all.
+    """
 
     def __init__(
-        self, sizes: list[int], seconds: Callable[[int, bool], float], host_s: float, fail_at: int = 0
+        self,
+        sizes: list[int],
+        seconds: Callable[[int, bool], float],
+        host_s: float,
+        fail_at: int,
+        no_room: Container[int],
     ) -> None:
         super().__init__()
-        self._sizes, self._seconds, self._host_s, self._fail_at = sizes, seconds, host_s, fail_at
+        self._sizes, self._seconds, self._host_s = sizes, seconds, host_s
+        self._fail_at, self._no_room = fail_at, no_room
         self._is_replay = False
 
     def capture(self, work: Callable[[], None]) -> Replay:
@@ -28,6 +37,8 @@ class TimedGraphs(RecordedGraphs):
         work()
         if self._sizes[0] == self._fail_at:
             raise RuntimeError("operation not permitted when stream is capturing")
+        if self._sizes[0] in self._no_room:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB.")
         replay = super().capture(work)
 
         def timed() -> None:
@@ -45,7 +56,12 @@ class TimedGraphs(RecordedGraphs):
 
 
 def graph_set(
-    seconds: Callable[[int, bool], float], *, host_s: float = 1.0, fail_at: int = 0, max_rows: int = 20
+    seconds: Callable[[int, bool], float],
+    *,
+    host_s: float = 1.0,
+    fail_at: int = 0,
+    no_room: Container[int] = (),
+    max_rows: int = 20,
 ) -> GraphSet:
     computed: list[int] = []
 
@@ -53,7 +69,7 @@ def graph_set(
         computed.append(num_tokens)
         return torch.arange(num_tokens * 2.0).view(num_tokens, 2)
 
-    backend = TimedGraphs(computed, seconds, host_s, fail_at)
+    backend = TimedGraphs(computed, seconds, host_s, fail_at, no_room)
     return GraphSet(backend, computed.append, mixed, max_rows=max_rows, max_tokens=320)
 
 
@@ -119,3 +135,28 @@ def test_a_failed_capture_is_told_and_ends_capturing(caplog: pytest.LogCaptureFi
     bucket = graphs.for_decode(1)  # larger buckets serve small steps too
     assert bucket is not None and bucket.size == 12
     assert graphs.for_mixed(1) is None
+
+
+def test_sizes_without_room_are_skipped_and_told_in_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    graphs = graph_set(host_is_the_limit, no_room={16, 20, 256, 320})
+    seen: list[tuple[int, int]] = []
+    with caplog.at_level(logging.WARNING):
+        report = graphs.capture(lambda done, total: seen.append((done, total)))
+    assert report.decode_rows == (1, 2, 4, 8, 12) and report.mixed_tokens == (64, 128, 192)
+    assert graphs.num_failures == report.num_failures == 4
+    assert seen[-1] == (12, 12)
+    (record,) = caplog.records
+    assert "ran out for the CUDA graphs of decode steps of 16, 20 and mixed steps of 256, 320." in record.message
+    assert graphs.for_decode(13) is None and graphs.for_mixed(193) is None
+
+
+def test_a_failure_after_memory_ran_out_ends_capturing(caplog: pytest.LogCaptureFixture) -> None:
+    graphs = graph_set(host_is_the_limit, no_room={20}, fail_at=12)
+    with caplog.at_level(logging.WARNING):
+        report = graphs.capture(lambda done, total: None)
+    assert report.decode_rows == (16,) and report.mixed_tokens == ()
+    assert graphs.num_failures == 2
+    assert [("could not" in r.message, "ran out" in r.message) for r in caplog.records] == [
+        (True, False),
+        (False, True),
+    ]

@@ -39,7 +39,10 @@ class GraphBackend(Protocol):
     """Records work on a device."""
 
     def capture(self, work: Callable[[], None]) -> Replay:
-        """Record what `work` enqueues, without running it; raises `RuntimeError` or `KernelError` if it cannot be."""
+        """Record what `work` enqueues, without running it; raises `RuntimeError` or `KernelError` if it cannot be.
+
+        `torch.OutOfMemoryError`, a `RuntimeError`, says that a smaller size may still find room.
+        """
 
     def measure(self, work: Callable[[], object]) -> Timing:
         """The best of a few calls."""
@@ -100,6 +103,8 @@ class GraphSet:
         self._decode_buckets, self._mixed_buckets = _Buckets(), _Buckets()
         self.hidden = torch.empty(0)
         self.num_failures = 0
+        self._without_room: dict[str, list[int]] = {}
+        self._can_capture = True
 
     def for_decode(self, num_rows: int) -> Bucket | None:
         """The bucket for a step of `num_rows` decoding rows."""
@@ -123,6 +128,7 @@ class GraphSet:
 
         self._decode_buckets = self._record("decode", decode_sizes, self._decode, tell)
         self._mixed_buckets = self._record("mixed", list(eager), self._keep_hidden, tell)
+        self._warn_of_missing_room()
         self._drop_slow_decode()
         self._drop_slow_mixed(eager)
         return GraphReport(
@@ -152,12 +158,16 @@ class GraphSet:
         buckets = []
         # Largest first: the smaller ones find room in the memory that the larger ones leave between their kernels.
         for size in sorted(sizes, reverse=True):
-            if self.num_failures:
+            if not self._can_capture:
                 break
             try:
                 buckets.append(Bucket(size, self._backend.capture(partial(work, size))))
+            except torch.OutOfMemoryError:
+                self.num_failures += 1
+                self._without_room.setdefault(kind, []).append(size)
             except (RuntimeError, KernelError) as error:
                 self.num_failures += 1
+                self._can_capture = False  # the next one would most likely fail the same way
                 _LOG.warning(
                     "The CUDA graph for %s steps of %d could not be captured: %s. Steps without a graph run kernel by "
                     "kernel, which is slower; --enforce-eager starts without trying.",
@@ -167,6 +177,18 @@ class GraphSet:
                 )
             tell()
         return _Buckets(buckets)
+
+    def _warn_of_missing_room(self) -> None:
+        if self._without_room:
+            _LOG.warning(
+                "The GPU's memory ran out for the CUDA graphs of %s. Steps that fit no other graph run kernel by "
+                "kernel, which is slower; lower --max-num-seqs, --max-num-batched-tokens or --num-kv-blocks to make "
+                "room.",
+                " and ".join(
+                    f"{kind} steps of {', '.join(map(str, sorted(sizes)))}"
+                    for kind, sizes in self._without_room.items()
+                ),
+            )
 
     def _drop_slow_decode(self) -> None:
         kept = []
