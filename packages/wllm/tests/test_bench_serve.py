@@ -260,6 +260,17 @@ def test_the_command_measures_a_server(
     assert "40 of 40 requests answered" in shown and "TTFT" in shown
 
 
+def test_it_runs_without_a_console(scripted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "result.json"
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", None)
+        patch.setattr(sys, "stderr", None)
+        flags = ["--num-requests", "4", "--prompt-tokens", "8", "--output-tokens", "4", "--vocab-size", "500"]
+        code = main(["bench", "serve", "--url", scripted, *flags, "--json", str(file)])
+    assert code == 0
+    assert {row.what: row.value for row in Report.load(file).rows}["whole answers"] == 4
+
+
 def test_concurrency_is_limited(scripted: str) -> None:
     server = Server.at(scripted)
     body = {"prompt": [5, 6], "max_tokens": 20, "ignore_eos": True, "stream": True}

@@ -1,4 +1,4 @@
-"""The bar that shows how far something long is; used while an engine starts."""
+"""The bar that shows how far something long is: the start of an engine, a load on a server."""
 
 from __future__ import annotations
 

@@ -8,8 +8,6 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from tqdm import tqdm
-
 from wllm.bench.errors import BenchError
 from wllm.bench.lengths import Shape, chat_like, describe
 from wllm.bench.machine import Machine
@@ -19,6 +17,7 @@ from wllm.bench.serve_load import poisson_arrivals, run_load
 from wllm.bench.serve_report import Goals, ServeReport, Spread
 from wllm.bench.serve_requests import PATHS, bodies
 from wllm.console import complain, say
+from wllm_runtime.progress import progress_bar
 
 
 def serve(args: argparse.Namespace) -> int:
@@ -46,7 +45,7 @@ async def _run(args: argparse.Namespace) -> int:
     if None in (args.prompt_tokens, args.output_tokens):
         say(describe(shapes))
     due = poisson_arrivals(len(requests), args.rate, args.seed)
-    with tqdm(total=len(requests), unit="req", disable=None) as bar:
+    with progress_bar("requests", total=len(requests), unit="req") as bar:
         load = await run_load(
             server,
             requests,
