@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from wllm.bench.driver import Driver
 from wllm.bench.errors import BenchError
@@ -201,3 +203,18 @@ def test_shapes_are_those_of_the_models(shape: str, weight_gb: float, tmp_path: 
     floor = Floor.of(DecoderConfig.from_pretrained(checkpoint.config), 2, 1.0)
     assert floor.weight_bytes / 1e9 == pytest.approx(weight_gb, rel=2e-3)
     assert checkpoint.config.max_position_embeddings == SHAPES[shape]["max_position_embeddings"]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_floor_is_of_the_weights_that_a_step_reads(tied: bool, tmp_path: Path) -> None:
+    """A tied head is the embedding, read as a whole; beside a head of its own, no embedding is read."""
+    from wllm.bench.floor import Floor
+    from wllm_runtime.checkpoint import open_checkpoint
+    from wllm_runtime.models.decoder_config import DecoderConfig
+    from wllm_runtime.models.loading import weight_bytes
+
+    checkpoint = open_checkpoint(write_shape("llama-3.1-8b", tmp_path), load_format="dummy", skip_tokenizer=True)
+    config = dataclasses.replace(DecoderConfig.from_pretrained(checkpoint.config), tie_word_embeddings=tied)
+    embedding = 0 if tied else 2 * config.vocab_size * config.hidden_size
+    read = weight_bytes(config, torch.bfloat16) - embedding
+    assert Floor.of(config, 2, 1.0).weight_bytes == pytest.approx(read, rel=1e-3)  # norms are left out
