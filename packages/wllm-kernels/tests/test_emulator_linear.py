@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from emulator.backend import Emulator
@@ -9,15 +11,24 @@ from torch import Tensor
 
 from wllm_kernels import InvalidArgument, reference
 from wllm_kernels.device import activation, linear
+from wllm_kernels.device.kernel import DeviceProperties, Kernel
 
 DTYPES = [torch.float16, torch.bfloat16]
 
+RINGS = {"short": DeviceProperties(89, 4, 99 * 1024), "long": DeviceProperties(90, 1000, 227 * 1024)}
 
-@pytest.fixture
-def tile(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> int:
-    """Outputs of a tile, in place of what the launch code would choose."""
-    monkeypatch.setattr(linear, "tile_of", lambda *_: request.param)
-    return int(request.param)
+
+def launches(ring: str) -> int:
+    return sum(kernel.launches for kernel in Kernel.all if kernel.name.startswith(f"linear_{ring}_"))
+
+
+@pytest.fixture(params=RINGS)
+def ring(emulator: Emulator, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
+    """The emulator's own, small GPU, and one that has room for long rings; nothing else is launched."""
+    monkeypatch.setattr(emulator, "properties", lambda device: RINGS[request.param])
+    before = {ring: launches(ring) for ring in RINGS}
+    yield
+    assert [ring for ring in RINGS if launches(ring) > before[ring]] == [request.param]
 
 
 def layer(
@@ -48,28 +59,28 @@ def check(emulator: Emulator, x: Tensor, weight: Tensor, bias: Tensor | None, dt
     )
 
 
-@pytest.mark.parametrize("tile", [8, 16], indirect=True)
+@pytest.mark.usefixtures("ring")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("tokens", [*range(1, 18), 24, 25, 31, 32])
-def test_tokens(emulator: Emulator, tile: int, dtype: torch.dtype, tokens: int) -> None:
+def test_tokens(emulator: Emulator, dtype: torch.dtype, tokens: int) -> None:
     emulator.seed = tokens
     weight, bias = layer(emulator, dtype, 21, 328, biased=True)
     check(emulator, emulator.guard(torch.randn(tokens, 328).to(dtype)), weight, bias, dtype)
 
 
 # One piece of a slot; half of one; two slots; 17 of them, two or three for each warp; the ring many times over.
-@pytest.mark.parametrize("tile", [8, 16], indirect=True)
+@pytest.mark.usefixtures("ring")
 @pytest.mark.parametrize("inputs", [8, 72, 256, 2056, 6152])
-def test_inputs(emulator: Emulator, tile: int, inputs: int) -> None:
+def test_inputs(emulator: Emulator, inputs: int) -> None:
     weight, _ = layer(emulator, torch.bfloat16, 24, inputs)
     check(emulator, emulator.guard(torch.randn(3, inputs).bfloat16()), weight, None, torch.float32)
 
 
 # Blocks with a whole tile and with a part of one.
-@pytest.mark.parametrize("tile", [8, 16], indirect=True)
+@pytest.mark.usefixtures("ring")
 @pytest.mark.parametrize("outputs", [1, 8, 16, 17, 136, 201])
 @pytest.mark.parametrize("tokens", [2, 11])
-def test_outputs(emulator: Emulator, tile: int, outputs: int, tokens: int) -> None:
+def test_outputs(emulator: Emulator, outputs: int, tokens: int) -> None:
     for emulator.seed in range(3):
         weight, bias = layer(emulator, torch.float16, outputs, 200, biased=True)
         check(emulator, emulator.guard(torch.randn(tokens, 200).half()), weight, bias, torch.float32)
@@ -94,20 +105,21 @@ def test_a_token_does_not_depend_on_its_neighbours(emulator: Emulator) -> None:
     assert together[[*range(4), *range(5, 9), *range(10, 29), 30, 31]].isfinite().all()
 
 
-def test_sums_do_not_depend_on_the_tile(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_do_not_depend_on_the_ring(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     weight, bias = layer(emulator, torch.bfloat16, 72, 2120, biased=True)
     x = emulator.guard(torch.randn(3, 2120).bfloat16())
     results = []
-    for tile in (8, 16):
-        monkeypatch.setattr(linear, "tile_of", lambda *_, tile=tile: tile)
+    for gpu in RINGS.values():
+        monkeypatch.setattr(emulator, "properties", lambda device, gpu=gpu: gpu)
         results.append(run(emulator, x, weight, bias, None, torch.float32))
     assert torch.equal(*results)
 
 
-# Four warps, where a layer has many outputs and few inputs.
+# Four warps, where a layer has many outputs and fewer inputs.
+@pytest.mark.usefixtures("ring")
 @pytest.mark.parametrize("inputs", [8, 520])
 def test_a_wide_layer(emulator: Emulator, inputs: int) -> None:
-    assert linear.warps_of(4096, inputs) < linear.warps_of(4096, 4096) == linear.warps_of(64, inputs)
+    assert linear.warps_of(4096, inputs) < linear.warps_of(4096, 4096) == linear.warps_of(1152, inputs)
     weight, bias = layer(emulator, torch.bfloat16, 4096, inputs, biased=True)
     x = emulator.guard(torch.randn(2, inputs).bfloat16())
     check(emulator, x, weight, bias, torch.float32)
@@ -159,77 +171,28 @@ def test_what_it_does_not_serve(emulator: Emulator, x: Tensor, weight: Tensor) -
         linear.skinny_linear(x, weight, None, None, torch.empty(x.shape[0], 8))
 
 
-def test_many_tokens_of_a_large_layer_are_for_the_library() -> None:
-    assert linear.pays(16, 128256, 4096) and not linear.pays(17, 4096, 4096) and not linear.pays(33, 896, 896)
-    assert linear.pays(32, 9728, 896)
-
-
-def test_small_layers_have_small_tiles() -> None:
-    assert [linear.tile_of(896, False, count) for count in (28, 132)] == [16, 8]
-    assert [linear.tile_of(4096, False, 132), linear.tile_of(896, True, 132)] == [16, 16]
-
-
-def run_norm(
-    emulator: Emulator, x: Tensor | None, residual: Tensor, norm: Tensor, weight: Tensor, kind: str | None = None
-) -> tuple[Tensor, Tensor]:
-    """Results in float32, and the new residual; both in memory that held NaN."""
-    total = residual if x is None else emulator.guard(torch.full_like(residual, torch.nan))
-    results = weight.shape[0] // (1 if kind is None else 2)
-    out = emulator.guard(torch.full((residual.shape[0], results), torch.nan))
-    linear.norm_linear(residual, x, norm, 1e-2, weight, None, kind, None if x is None else total, out)
-    return out, total
-
-
-# The rows of the weight are of the unit matrix, so that the results are some of what was normed.
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("tokens", "inputs"), [(1, 8), (1, 2120), (1, 8264), (3, 840), (2, 4104), (4, 136), (4, 2048)])
-@pytest.mark.parametrize("added", [True, False])
-def test_norm(emulator: Emulator, dtype: torch.dtype, tokens: int, inputs: int, added: bool) -> None:
-    emulator.seed = tokens
-    wide = torch.full((tokens, inputs + 24), torch.nan).to(dtype)
-    x = wide[:, 8 : 8 + inputs].normal_() if added else None
-    residual = emulator.guard((2 * torch.randn(tokens, inputs)).to(dtype))
-    norm = emulator.guard(torch.randn(inputs).to(dtype), constant=True)
-    columns = torch.linspace(0, inputs - 1, 64).int()
-    unit = emulator.guard((columns[:, None] == torch.arange(inputs)).to(dtype), constant=True)
-    before = residual.clone()
-    out, total = run_norm(emulator, x, residual, norm, unit)
-    expected_total, expected = torch.empty_like(residual), torch.empty(tokens, 64)
-    reference.norm_linear(residual, x, norm, 1e-2, unit, None, None, expected_total, expected)
-    assert torch.equal(total, expected_total) and torch.equal(residual, before)
-    torch.testing.assert_close(out, expected, atol=1e-6, rtol=2 * torch.finfo(dtype).eps)
-    assert (out == expected).float().mean() > 0.95
-
-
-@pytest.mark.parametrize("kind", [None, "silu"])
-def test_norm_in_front_of_a_layer(emulator: Emulator, kind: str | None) -> None:
-    weight, _ = layer(emulator, torch.float16, 200, 264)
-    x, residual, norm = (emulator.guard(torch.randn(size).half()) for size in ((4, 264), (4, 264), (264,)))
-    norm = emulator.guard(norm, constant=True)
-    out, _ = run_norm(emulator, x, residual, norm, weight, kind)
-    expected = torch.empty_like(out)
-    reference.norm_linear(residual, x, norm, 1e-2, weight, None, kind, None, expected)
-    torch.testing.assert_close(out, expected, atol=0.05, rtol=0.01)
-
-
-def test_norm_on_turing(turing: Emulator) -> None:
-    weight, _ = layer(turing, torch.float16, 24, 2120)
-    residual, norm = turing.guard(torch.randn(1, 2120).half()), turing.guard(torch.ones(2120).half(), constant=True)
-    out, _ = run_norm(turing, None, residual, norm, weight)
-    expected = torch.empty_like(out)
-    reference.norm_linear(residual, None, norm, 1e-2, weight, None, None, None, expected)
-    torch.testing.assert_close(out, expected, atol=0.05, rtol=0.01)
-
-
+# Outputs and inputs of layers, measured on an H200; the last number of tokens for which our kernel is the faster one.
 @pytest.mark.parametrize(
-    ("tokens", "inputs", "serves"),
-    [(4, 2048, True), (2, 4096, True), (1, 8192, True), (5, 64, False), (4, 2056, False), (1, 8296, False)],
+    ("outputs", "inputs", "last"),
+    [
+        (1152, 896, 32),
+        (896, 896, 32),
+        (9728, 896, 16),
+        (896, 4864, 16),
+        (151936, 896, 16),
+        (6144, 4096, 8),
+        (4096, 4096, 16),
+        (28672, 4096, 8),
+        (4096, 14336, 16),
+        (128256, 4096, 8),
+    ],
 )
-def test_a_norm_of_as_many_tokens_as_a_block_holds(tokens: int, inputs: int, serves: bool) -> None:
-    residual, norm, weight = (torch.zeros(size).half() for size in ((tokens, inputs), (inputs,), (8, inputs)))
-    assert linear.fits_norm(None, residual, norm, weight) is serves
-    if not serves:
-        with pytest.raises(
-            InvalidArgument, match="the kernel with a norm takes up to 4 tokens of 16640 bytes together"
-        ):
-            linear.norm_linear(residual, None, norm, 1e-5, weight, None, None, None, torch.zeros(tokens, 8))
+def test_the_faster_one_is_chosen(outputs: int, inputs: int, last: int) -> None:
+    assert [linear.pays(tokens, outputs, inputs) for tokens in (1, last, last + 1)] == [True, True, False]
+
+
+def test_rings_are_long_where_all_blocks_run_at_once() -> None:
+    h200, small = DeviceProperties(90, 132, 227 * 1024), DeviceProperties(89, 128, 99 * 1024)
+    assert all(linear.has_long_rings(blocks, tiles, 8, h200) for blocks in (56, 132) for tiles in (1, 2, 4))
+    assert linear.has_long_rings(384, 1, 4, h200) and not linear.has_long_rings(608, 1, 4, h200)
+    assert not linear.has_long_rings(133, 1, 8, h200) and not linear.has_long_rings(1, 1, 8, small)

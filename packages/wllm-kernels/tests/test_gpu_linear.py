@@ -31,18 +31,18 @@ def layer(outputs: int, inputs: int, dtype: torch.dtype) -> PackedLinear:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("tokens", [*range(1, 18), 25, 32])
 def test_tokens(dtype: torch.dtype, tokens: int) -> None:
-    for outputs, inputs in ((1152, 896), (22, 136), (4096, 2056)):
+    for outputs, inputs in ((1152, 896), (22, 136), (200, 8200)):
         check_linear("cuda", dtype, tokens, outputs, inputs, "silu")
 
 
 @pytest.mark.usefixtures("skinny")
-@pytest.mark.parametrize(("outputs", "inputs"), [(896, 4864), (9728, 896), (40_000, 896), (4096, 14336), (2, 8)])
+@pytest.mark.parametrize(("outputs", "inputs"), [(896, 4864), (9728, 896), (40_000, 896), (6144, 4096), (4096, 14336)])
 def test_sizes(outputs: int, inputs: int) -> None:
     check_linear("cuda", torch.bfloat16, 5, outputs, inputs, "gelu_tanh")
 
 
 @pytest.mark.usefixtures("skinny")
-@pytest.mark.parametrize(("outputs", "inputs"), [(896, 896), (6144, 4096)])
+@pytest.mark.parametrize(("outputs", "inputs"), [(896, 896), (9728, 896), (4096, 4096)])
 def test_a_token_does_not_depend_on_its_neighbours(outputs: int, inputs: int) -> None:
     packed, x = layer(outputs, inputs, torch.bfloat16), torch.randn(16, inputs, device="cuda").bfloat16()
     together = linear(x, packed)

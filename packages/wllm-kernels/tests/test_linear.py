@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from wllm_kernels import InvalidArgument, act_mul, linear, linear_act, norm_linear, pack_linear, rms_norm
+from wllm_kernels import InvalidArgument, act_mul, linear, linear_act, pack_linear
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3, 17, 130])
@@ -57,32 +57,6 @@ def test_gated_activation(device: str, dtype: torch.dtype) -> None:
     for tokens in (1, 20):
         x = torch.randn(tokens, 8, device=device).to(dtype)
         assert torch.equal(linear_act(x, packed, "silu"), act_mul(linear(x, packed), "silu"))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("tokens", [1, 5, 20])
-def test_norm_in_front(device: str, dtype: torch.dtype, tokens: int) -> None:
-    packed = pack_linear(torch.randn(10, 64, device=device).to(dtype), torch.randn(10, device=device).to(dtype))
-    x, before = (torch.randn(tokens, 64, device=device).to(dtype) for _ in range(2))
-    norm_weight = torch.randn(64, device=device).to(dtype)
-    normed, total = rms_norm(x, norm_weight, 1e-5, before.clone())
-    tolerance = {"atol": 0.3, "rtol": 0.02} if dtype == torch.bfloat16 else {"atol": 1e-4, "rtol": 1e-4}
-    out, residual = norm_linear(x, before.clone(), norm_weight, 1e-5, packed)
-    assert torch.equal(residual, total)
-    torch.testing.assert_close(out, linear(normed, packed), **tolerance)
-    gated, _ = norm_linear(x, before.clone(), norm_weight, 1e-5, packed, kind="silu")
-    torch.testing.assert_close(gated, act_mul(linear(normed, packed), "silu"), **tolerance)
-    out, residual = norm_linear(None, total, norm_weight, 1e-5, packed)
-    assert residual is total
-    torch.testing.assert_close(out, linear(normed, packed), **tolerance)
-
-
-def test_norm_of_another_width() -> None:
-    packed = pack_linear(torch.zeros(4, 2))
-    with pytest.raises(InvalidArgument, match=r"weight has shape \[3\]; pass a tensor of shape \[2\]"):
-        norm_linear(None, torch.zeros(1, 2), torch.zeros(3), 1e-5, packed)
-    with pytest.raises(InvalidArgument, match=r"x has shape \[1, 3\]; its last dimension must be 2"):
-        norm_linear(None, torch.zeros(1, 3), torch.zeros(3), 1e-5, packed)
 
 
 def test_what_gates_nothing() -> None:

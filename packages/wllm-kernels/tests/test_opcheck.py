@@ -88,13 +88,6 @@ CASES: dict[str, list[tuple[object, ...]]] = {
         (torch.randn(2, 8), torch.randn(6, 8), bias, kind, torch.empty(2, outputs))
         for bias, kind, outputs in ((None, None, 6), (torch.randn(6), "silu", 3))
     ],
-    "norm_linear": [
-        (torch.randn(2, 8), x, torch.randn(8), 1e-5, torch.randn(6, 8), None, kind, total, torch.empty(2, outputs))
-        for x, total, kind, outputs in (
-            (None, None, None, 6),
-            (torch.randn(2, 8), torch.empty(2, 8), "silu", 3),
-        )
-    ],
     "prepare_step": [step_arguments()],
     "append_blocks": [(int32(range(4), range(4)), int32([1, 2, 7], [-1, 0, 0]))],
     "advance_step": [

@@ -108,13 +108,6 @@ skinny_linear = Op(
     reference.skinny_linear,
     device_linear.skinny_linear,
 )
-norm_linear = Op(
-    "norm_linear",
-    "Tensor residual, Tensor? x, Tensor norm, float eps, Tensor weight, Tensor? bias, str? kind, "
-    "Tensor(a!)? new_residual, Tensor(b!) out",
-    reference.norm_linear,
-    device_linear.norm_linear,
-)
 prepare_step = Op(
     "prepare_step",
     "Tensor rows, Tensor cu_q, Tensor token_table, Tensor block_tables, int block_size, Tensor(a!) input_ids, "
@@ -164,7 +157,6 @@ OPS = (
     rms_norm,
     act_mul,
     skinny_linear,
-    norm_linear,
     append_blocks,
     prepare_step,
     advance_step,

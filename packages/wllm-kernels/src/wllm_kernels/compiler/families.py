@@ -53,7 +53,7 @@ def _decode(head_dim: int, warps: int, stages: int, stages_8bit: int, blocks: in
 FAMILIES = (
     Family("norm", ("elements.cuh", "norm.cu")),
     Family("activation", ("elements.cuh", "activation.cuh", "activation.cu")),
-    Family("linear", ("elements.cuh", "activation.cuh", "linear.cuh", "linear_norm.cuh", "linear.cu")),
+    Family("linear", ("elements.cuh", "activation.cuh", "linear.cuh", "linear.cu")),
     Family("step", ("step.cu",)),
     Family("blocks", ("blocks.cu",)),
     Family("rope", ("elements.cuh", "rope.cu")),

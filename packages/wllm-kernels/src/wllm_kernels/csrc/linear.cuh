@@ -6,47 +6,45 @@
 // layout wants a lane's inputs elsewhere, but the order of a sum's terms is free as long as both operands have the same;
 // so each lane multiplies just what it has copied, and the warps need no barrier.
 //
-// A block computes a tile of 8 or 16 outputs (the lower half of the operand is empty, or not). Its warps take slots of
-// inputs in turn and add up their sums in a fixed order, which depends on the number of warps only: a token's result is
-// the same whatever the tile and the other tokens. Copies are on their way at any time, and the first ones before the
-// previous kernel ends: nobody who may still run writes W (pack_linear waits for who did).
+// A block computes a tile of 16 outputs. Its warps take slots of inputs in turn and add up their sums in a fixed order,
+// which depends on the number of warps only: a token's result is the same whatever the ring and the other tokens. Copies
+// are on their way at any time, and the first ones before the previous kernel ends: nobody who may still run writes W
+// (pack_linear waits for who did).
 //
 // With an activation the first half of the outputs are gates: result i is act(output i) * output (results + i). A tile
 // then has 8 gates in one half of the operand, and what they gate in the other.
 struct LinearParameters {
-  const void* x;         // [tokens, inputs], rows of 16-byte pieces; with a norm null: nothing to add
-  const void* weight;    // [outputs, inputs], contiguous, likewise
-  const void* bias;      // [outputs], or null
-  void* out;             // [tokens, results], contiguous
-  const void* norm;      // its weight [inputs]; of kernels with a norm, as what follows
-  const void* residual;  // [tokens, inputs], contiguous
-  void* new_residual;    // likewise, and other memory: the residual with x added
-  i64 x_stride;          // elements between rows of x
+  const void* x;       // [tokens, inputs], rows of 16-byte pieces
+  const void* weight;  // [outputs, inputs], contiguous, likewise
+  const void* bias;    // [outputs], or null
+  void* out;           // [tokens, results], contiguous
+  i64 x_stride;        // elements between rows of x
   int tokens;
-  int inputs;            // a multiple of 8
+  int inputs;    // a multiple of 8
   int outputs;
-  int kind;              // of the activation, or -1
-  int is_float;          // out is float32; else it has the type of x
-  float eps;
+  int kind;      // of the activation, or -1
+  int is_float;  // out is float32; else it has the type of x
 };
 
 constexpr int LINEAR_THREADS = 256;  // at most
 constexpr int CHUNK = 32;            // inputs that a warp reads of a row at once
 constexpr int CHUNKS = 4;            // of a slot: 256 bytes of each row, so that memory reads long runs
 constexpr int SLOT_INPUTS = CHUNKS * CHUNK;
+// Bytes of a warp's ring, most of them on their way; device/linear.py says who gets the long one.
 #if __CUDA_ARCH__ >= 800
-constexpr int RING_BYTES = 8192;  // of a warp, on their way
+constexpr int SHORT_RING = 8192, LONG_RING = 16384;
 #else
-constexpr int RING_BYTES = 4096;  // its copies wait for themselves
+constexpr int SHORT_RING = 4096;  // its copies wait for themselves
 #endif
+constexpr int TILE = 16;   // outputs
+constexpr int HALVES = 2;  // of the operand, with 8 rows of W each
+constexpr int PIECE_BYTES = WARP * 16;
 
-template <class Element, int TILE_OUTPUTS, int NUM_TOKEN_TILES>
+template <class Element, int NUM_TOKEN_TILES, int NUM_RING_BYTES>
 struct LinearShape {
   using T = Element;
-  static constexpr int TILE = TILE_OUTPUTS;
-  static constexpr int HALVES = TILE / 8;              // of the operand, with 8 rows of W each
   static constexpr int TOKEN_TILES = NUM_TOKEN_TILES;  // of 8 tokens
-  static constexpr int PIECE_BYTES = WARP * 16, SLOT_BYTES = CHUNKS * HALVES * PIECE_BYTES;
+  static constexpr int RING_BYTES = NUM_RING_BYTES, SLOT_BYTES = CHUNKS * HALVES * PIECE_BYTES;
   static constexpr int STAGES = RING_BYTES / SLOT_BYTES;
   // Slots of x in registers: one is multiplied while the other is on its way, where there is room for two.
   static constexpr int SETS = TOKEN_TILES == 4 ? 1 : 2;
@@ -61,17 +59,16 @@ struct Tiling {
   bool gated;
 };
 
-template <class Shape>
 DEVICE Tiling tiling_of(const LinearParameters& p) {
-  const bool gated = Shape::HALVES == 2 && p.kind >= 0;
-  const int results = gated ? p.outputs / 2 : p.outputs, width = gated ? 8 : Shape::TILE;
+  const bool gated = p.kind >= 0;
+  const int results = gated ? p.outputs / 2 : p.outputs, width = gated ? 8 : TILE;
   return {results, width, divide_up(p.inputs, SLOT_INPUTS), gated};
 }
 
 // Where a warp copies from next.
 template <class Shape>
 struct Source {
-  const typename Shape::T* rows[Shape::HALVES];  // of this lane, from its first input on
+  const typename Shape::T* rows[HALVES];  // of this lane, from its first input on
   int slot;
 };
 
@@ -82,7 +79,7 @@ DEVICE Source<Shape> first_source(const LinearParameters& p, const Tiling& tilin
   Source<Shape> source;
   source.slot = threadIdx.x / WARP;
   UNROLL
-  for (int half = 0; half < Shape::HALVES; half++) {
+  for (int half = 0; half < HALVES; half++) {
     const int result = smaller(first + (tiling.gated ? 0 : half * 8) + lane / 4, tiling.results - 1);
     const int row = tiling.gated ? half * tiling.results + result : result;
     source.rows[half] = (const typename Shape::T*)p.weight + (i64)row * p.inputs + lane % 4 * 8;
@@ -99,9 +96,9 @@ DEVICE void copy_slot(u32 target, Source<Shape>& source, const LinearParameters&
     for (int chunk = 0; chunk < CHUNKS; chunk++) {
       const int input = source.slot * SLOT_INPUTS + chunk * CHUNK;
       UNROLL
-      for (int half = 0; half < Shape::HALVES; half++) {
+      for (int half = 0; half < HALVES; half++) {
         copy_async16(target, source.rows[half] + input, input < end);
-        target += Shape::PIECE_BYTES;
+        target += PIECE_BYTES;
       }
     }
     source.slot += blockDim.x / WARP;
@@ -114,11 +111,11 @@ template <class Shape>
 struct Tokens {
   const typename Shape::T* rows[Shape::TOKEN_TILES];
 
-  __device__ Tokens(const typename Shape::T* x, i64 stride, int tokens) {
+  explicit __device__ Tokens(const LinearParameters& p) {
     UNROLL
     for (int i = 0; i < Shape::TOKEN_TILES; i++) {
-      const int token = smaller(i * 8 + (int)threadIdx.x % WARP / 4, tokens - 1);
-      rows[i] = x + token * stride + threadIdx.x % 4 * 8;
+      const int token = smaller(i * 8 + (int)threadIdx.x % WARP / 4, p.tokens - 1);
+      rows[i] = (const typename Shape::T*)p.x + token * p.x_stride + threadIdx.x % 4 * 8;
     }
   }
 };
@@ -150,10 +147,8 @@ template <class Shape>
 DEVICE void multiply(LinearSums<Shape>& sums, const u8* slot, const TokenFragments<Shape>& tokens) {
   UNROLL
   for (int chunk = 0; chunk < CHUNKS; chunk++) {
-    const u8* const piece = slot + chunk * Shape::HALVES * Shape::PIECE_BYTES;
-    const Vec16 upper = load16(piece);
-    Vec16 lower = {{0u, 0u, 0u, 0u}};
-    if constexpr (Shape::HALVES == 2) lower = load16(piece + Shape::PIECE_BYTES);
+    const u8* const piece = slot + chunk * HALVES * PIECE_BYTES;
+    const Vec16 upper = load16(piece), lower = load16(piece + PIECE_BYTES);
     UNROLL
     for (int word = 0; word < 4; word += 2) {
       const u32 weights[4] = {upper.words[word], lower.words[word], upper.words[word + 1], lower.words[word + 1]};
@@ -173,7 +168,7 @@ DEVICE void share_sums(float* shared, const LinearSums<Shape>& sums) {
   UNROLL
   for (int i = 0; i < Shape::TOKEN_TILES; i++) {
     UNROLL
-    for (int j = 0; j < 2 * Shape::HALVES; j++) {
+    for (int j = 0; j < 2 * HALVES; j++) {
       shared[(i * 8 + token + j % 2) * Shape::TOKEN_STRIDE + output + j / 2 * 8] = sums[i][j];
     }
   }

@@ -1,4 +1,4 @@
-"""Launch of the linear layers for few tokens; `fits` says which calls they serve."""
+"""Launch of the linear layers for few tokens; `fits` says which calls they serve, `pays` which of those gain."""
 
 from __future__ import annotations
 
@@ -9,62 +9,71 @@ from torch import Tensor
 
 from wllm_kernels.device.activation import KINDS
 from wllm_kernels.device.arguments import is_aligned, row_stride
-from wllm_kernels.device.kernel import Kernel, backends
+from wllm_kernels.device.kernel import DeviceProperties, Kernel, backends
 from wllm_kernels.errors import InvalidArgument
 
 MAX_TOKENS = 32
 _AMPERE = 80
 _SUFFIXES = {torch.float16: "f16", torch.bfloat16: "bf16"}
 _NO_ACTIVATION = -1
-# Warps share the inputs: eight, or four of them where a layer is wide and its inputs are few. Nothing but the shape of
-# the layer may enter here: the number of warps is what a sum's rounding depends on, and a token's result shall not
-# change with its neighbours, its activation or the GPU.
-_WARPS, _WIDE, _FEW_INPUTS = (4, 8), 4096, 1024
+_WARPS = (4, 8)
+_WIDE = 4096  # outputs
 
-_LAYOUT = "7Qq5if"
-_SMALL_WEIGHT = 10_000_000  # elements
-# Tokens that every block normalises for itself: as many as take so much of its shared memory.
-_NORM_TOKENS, _NORM_BYTES = 4, 16640
+# As in linear.cuh: outputs of a tile, and bytes of a warp's ring.
+_TILE = 16
+_SHORT_RING, _TURING_RING, _LONG_RING = 8192, 4096, 16384
+_RESERVED_BYTES = 1024  # of a multiprocessor's shared memory, for each of its blocks
 
 
-def _shared_bytes(tile: int, token_tiles: int, warps: int, ring_bytes: int) -> int:
-    return warps * (ring_bytes + 8 * token_tiles * (tile + 4) * 4)
+def _shared_bytes(token_tiles: int, warps: int, ring_bytes: int) -> int:
+    return warps * (ring_bytes + 8 * token_tiles * (_TILE + 4) * 4)
 
 
-def _kernels(ring_bytes: int, dtypes: tuple[torch.dtype, ...]) -> dict[tuple[torch.dtype, int, int, int], Kernel]:
-    """By dtype, outputs of a tile, tiles of eight tokens (0: the kernel with a norm), and warps."""
+def _kernels(ring: str, ring_bytes: int, *dtypes: torch.dtype) -> dict[tuple[torch.dtype, int, int], Kernel]:
+    """By dtype, tiles of eight tokens, and warps."""
     kernels = {}
-    for dtype, tile, warps in product(dtypes, (8, 16), _WARPS):
-        for token_tiles, prefix, norm_bytes in ((0, "norm_", _NORM_BYTES), (1, "", 0), (2, "", 0), (4, "", 0)):
-            name = f"{prefix}linear_{_SUFFIXES[dtype]}_{tile}x{8 * max(token_tiles, 1)}"
-            shared = _shared_bytes(tile, max(token_tiles, 1), warps, ring_bytes) + norm_bytes
-            kernels[dtype, tile, token_tiles, warps] = Kernel(
-                "linear", name, _LAYOUT, 32 * warps, shared, overlaps=True
-            )
+    for dtype, token_tiles, warps in product(dtypes, (1, 2, 4), _WARPS):
+        name = f"linear_{ring}_{_SUFFIXES[dtype]}_{8 * token_tiles}"
+        shared = _shared_bytes(token_tiles, warps, ring_bytes)
+        kernels[dtype, token_tiles, warps] = Kernel("linear", name, "4Qq5i4x", 32 * warps, shared, overlaps=True)
     return kernels
 
 
-# RING_BYTES of linear.cu.
-_KERNELS = _kernels(8192, (torch.float16, torch.bfloat16))
-_TURING_KERNELS = _kernels(4096, (torch.float16,))
+_KERNELS = _kernels("short", _SHORT_RING, torch.float16, torch.bfloat16)
+_LONG_KERNELS = _kernels("long", _LONG_RING, torch.float16, torch.bfloat16)
+_TURING_KERNELS = _kernels("short", _TURING_RING, torch.float16)
 
 
 def warps_of(outputs: int, inputs: int) -> int:
-    """Warps of a block, for a layer of this shape."""
-    return _WARPS[0] if outputs >= _WIDE and inputs <= _FEW_INPUTS else _WARPS[1]
+    """Warps of a block: four for a layer that is wide and not deep, whose many blocks then are small.
+
+    They share the inputs, so a sum's rounding depends on their number. Nothing but the shape of the layer may enter
+    here: a token's result shall not change with its neighbours, its activation or the GPU.
+    """
+    return _WARPS[0] if outputs >= _WIDE and outputs > inputs else _WARPS[1]
 
 
-def tile_of(results: int, gated: bool, num_multiprocessors: int) -> int:
-    """Outputs of a tile, the work of a block: less where there are not even enough for every other multiprocessor."""
-    return 16 if gated or 2 * -(-results // 16) >= num_multiprocessors else 8
+def has_long_rings(blocks: int, token_tiles: int, warps: int, gpu: DeviceProperties) -> bool:
+    """Whether all blocks of a launch are on the GPU at once even with long rings: nobody else wants the memory then.
+
+    H200, us of one token with short and long rings: 4864 x 896 5.18 and 4.38, 896 x 896 1.63 and 1.47, 4096 x 6144
+    16.76 and 13.05; but where there are more blocks than that, 896 x 9728 5.00 and 6.13.
+    """
+    each = _shared_bytes(token_tiles, warps, _LONG_RING) + _RESERVED_BYTES
+    return blocks <= gpu.num_multiprocessors * ((gpu.max_shared_bytes + _RESERVED_BYTES) // each)
 
 
 def pays(tokens: int, outputs: int, inputs: int) -> bool:
-    """Whether our kernel is for so many tokens; more than that, and the library's product is faster.
+    """Whether our kernel is faster than the library's product for so many tokens.
 
-    Every block reads all of x from the L2: for more than 16 tokens that is as much as its part of the weight or more.
+    Every block reads all of x: for more than 8 tokens as much as its part of the weight or more, from the L2 where the
+    inputs are many. H200, us of the library and ours, of 16 tokens: 4096 x 6144 15.64 and 17.37, 4096 x 128256 252.2
+    and 257.0; but 4096 x 4096 12.85 and 11.09, 14336 x 4096 31.93 and 30.16, all of a layer of Qwen2.5-0.5B 27.10 and
+    22.14. Of 32 tokens: 896 x 896 4.22 and 3.08, but 4864 x 896 7.48 and 9.33.
     """
-    return tokens <= 16 or (tokens <= MAX_TOKENS and outputs * inputs <= _SMALL_WEIGHT)
+    if tokens > 16:
+        return tokens <= MAX_TOKENS and outputs * inputs <= 2_000_000
+    return tokens <= 8 or outputs <= inputs or inputs <= 2048
 
 
 def fits(x: Tensor, weight: Tensor) -> bool:
@@ -87,64 +96,17 @@ def skinny_linear(x: Tensor, weight: Tensor, bias: Tensor | None, kind: str | No
             f"{list(weight.shape)} and {weight.stride()}; device code takes 1 to {MAX_TOKENS} tokens of float16 or "
             "bfloat16, rows that are multiples of 16 bytes long and apart, and a contiguous weight"
         )
-    token_tiles = next(tiles for tiles in (1, 2, 4) if x.shape[0] <= 8 * tiles)
-    _launch(token_tiles, x, x.data_ptr(), row_stride("x", x), weight, bias, kind, out, (0, 0, 0), 0.0)
-
-
-def fits_norm(x: Tensor | None, residual: Tensor, norm: Tensor, weight: Tensor) -> bool:
-    """Whether `norm_linear` serves these on their GPU: few tokens, contiguous, of one dtype."""
-    tokens, inputs = residual.shape
-    if tokens > _NORM_TOKENS or 2 * tokens * (inputs + 32) > _NORM_BYTES:
-        return False
-    if norm.dtype != weight.dtype or not is_aligned(norm.data_ptr()) or not residual.is_contiguous():
-        return False
-    return fits(residual, weight) and (x is None or fits(x, weight))
-
-
-def norm_linear(
-    residual: Tensor,
-    x: Tensor | None,
-    norm: Tensor,
-    eps: float,
-    weight: Tensor,
-    bias: Tensor | None,
-    kind: str | None,
-    new_residual: Tensor | None,
-    out: Tensor,
-) -> None:
-    """`skinny_linear` of the RMS norm of `residual` + `x`, into `out`, and that sum into `new_residual`."""
-    if not fits_norm(x, residual, norm, weight):
-        raise InvalidArgument(
-            f"residual has dtype {residual.dtype} and shape {list(residual.shape)}; the kernel with a norm takes up to "
-            f"{_NORM_TOKENS} tokens of {_NORM_BYTES} bytes together, all of them float16 or bfloat16, contiguous and "
-            "aligned to 16 bytes"
-        )
-    x_at, x_stride = (0, 0) if x is None else (x.data_ptr(), row_stride("x", x))
-    new_at = 0 if new_residual is None else new_residual.data_ptr()
-    norm_at = norm.data_ptr(), residual.data_ptr(), new_at
-    _launch(0, residual, x_at, x_stride, weight, bias, kind, out, norm_at, eps)
-
-
-def _launch(
-    token_tiles: int,
-    first: Tensor,
-    x_at: int,
-    x_stride: int,
-    weight: Tensor,
-    bias: Tensor | None,
-    kind: str | None,
-    out: Tensor,
-    norm_at: tuple[int, int, int],
-    eps: float,
-) -> None:
-    gpu = backends[first.device].properties(first.device)
-    tokens, inputs = first.shape
-    gated, results = kind is not None, out.shape[1]
-    tile, warps = tile_of(results, gated, gpu.num_multiprocessors), warps_of(weight.shape[0], inputs)
-    kernels = _KERNELS if gpu.capability >= _AMPERE else _TURING_KERNELS
-    blocks = -(-results // (8 if gated else tile))
-    kernels[first.dtype, tile, token_tiles, warps].launch(
-        first.device, (blocks, 1, 1), x_at, weight.data_ptr(), 0 if bias is None else bias.data_ptr(), out.data_ptr(),
-        *norm_at, x_stride, tokens, inputs, weight.shape[0], _NO_ACTIVATION if kind is None else KINDS[kind],
-        out.dtype == torch.float32, eps,
+    gpu = backends[x.device].properties(x.device)
+    tokens, inputs = x.shape
+    outputs = weight.shape[0]
+    token_tiles, warps = next(tiles for tiles in (1, 2, 4) if tokens <= 8 * tiles), warps_of(outputs, inputs)
+    # With an activation a tile has two outputs of each result.
+    blocks = -(-outputs // _TILE)
+    kernels = _TURING_KERNELS
+    if gpu.capability >= _AMPERE:
+        kernels = _LONG_KERNELS if has_long_rings(blocks, token_tiles, warps, gpu) else _KERNELS
+    kernels[x.dtype, token_tiles, warps].launch(
+        x.device, (blocks, 1, 1), x.data_ptr(), weight.data_ptr(), 0 if bias is None else bias.data_ptr(),
+        out.data_ptr(), row_stride("x", x), tokens, inputs, outputs, _NO_ACTIVATION if kind is None else KINDS[kind],
+        out.dtype == torch.float32,
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from wllm_kernels.ops.activation import Activation, act_mul
 from wllm_kernels.ops.attention import attention_plan, paged_attention
 from wllm_kernels.ops.blocks import copy_blocks, swap_blocks
-from wllm_kernels.ops.linear import PackedLinear, linear, linear_act, norm_linear, pack_linear
+from wllm_kernels.ops.linear import PackedLinear, linear, linear_act, pack_linear
 from wllm_kernels.ops.logprobs import Logprobs, logprobs, logprobs_workspace_bytes
 from wllm_kernels.ops.norm import rms_norm
 from wllm_kernels.ops.rope import rope_kv_write, rope_plan
@@ -29,7 +29,6 @@ __all__ = [
     "linear_act",
     "logprobs",
     "logprobs_workspace_bytes",
-    "norm_linear",
     "pack_linear",
     "paged_attention",
     "prepare_step",

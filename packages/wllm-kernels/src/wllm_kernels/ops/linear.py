@@ -1,9 +1,9 @@
 """Linear layers with weights packed once for the hardware.
 
-The layout of a packed weight belongs to this module: make one with `pack_linear`, use it with `linear`, `linear_act` or
-`norm_linear`. Quantised formats will join the same border. On a CPU float32 weights go into oneDNN's blocked layout:
-for the few rows of a decode step that is two to three times faster than the library's plain matrix product, which packs
-again on each call. On CUDA our own kernel serves few tokens, where the library's is far from the speed of memory.
+The layout of a packed weight belongs to this module: make one with `pack_linear`, use it with `linear` or `linear_act`.
+Quantised formats will join the same border. On a CPU float32 weights go into oneDNN's blocked layout: for the few rows
+of a decode step that is two to three times faster than the library's plain matrix product, which packs again on each
+call. On CUDA our own kernel serves few tokens, where the library's is far from the speed of memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from wllm_kernels.device import linear as device_linear
 from wllm_kernels.errors import InvalidArgument
 from wllm_kernels.ops.activation import Activation, act_mul
 from wllm_kernels.ops.checks import expect_contiguous, expect_device, expect_dtype, expect_shape
-from wllm_kernels.ops.norm import rms_norm
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,50 +111,6 @@ def linear_act(x: Tensor, packed: PackedLinear, kind: Activation) -> Tensor:
     out = x.new_empty((x.shape[0], packed.out_features // 2))
     dispatch.skinny_linear(x, packed.weight, packed.bias, kind, out)
     return out
-
-
-def norm_linear(
-    x: Tensor | None,
-    residual: Tensor,
-    norm_weight: Tensor,
-    eps: float,
-    packed: PackedLinear,
-    *,
-    kind: Activation | None = None,
-) -> tuple[Tensor, Tensor]:
-    """`linear`, or with `kind` `linear_act`, of the RMS norm of `residual` + `x`, and that sum: [tokens, ..] both.
-
-    The sum is `residual`, changed in place, except where one kernel does it all (on CUDA, for a token or a few): there
-    it is other memory. Go on with what is returned. `x` None adds nothing. What `pack_linear` says of weights that are
-    written later holds for `norm_weight` too.
-    """
-    _check(residual, packed)
-    if not _is_normed_inside(x, residual, norm_weight, packed, kind):
-        if x is None:
-            normed = rms_norm(residual, norm_weight, eps)
-        else:
-            normed, residual = rms_norm(x, norm_weight, eps, residual)
-        return linear(normed, packed) if kind is None else linear_act(normed, packed, kind), residual
-    new_residual = None if x is None else torch.empty_like(residual)
-    outputs = packed.out_features if kind is None else packed.out_features // 2
-    out = residual.new_empty((residual.shape[0], outputs))
-    dispatch.norm_linear(residual, x, norm_weight, eps, packed.weight, packed.bias, kind, new_residual, out)
-    return out, residual if new_residual is None else new_residual
-
-
-def _is_normed_inside(
-    x: Tensor | None, residual: Tensor, norm_weight: Tensor, packed: PackedLinear, kind: Activation | None
-) -> bool:
-    """What does not fit our own kernel takes the way of two, whose checks say what is wrong."""
-    if dispatch.norm_linear.implementation_names.get(residual.device.type) != "device" or residual.dim() != 2:
-        return False
-    if norm_weight.shape != residual.shape[1:] or norm_weight.device != residual.device:
-        return False
-    if x is not None and (x.shape != residual.shape or x.device != residual.device):
-        return False
-    if kind is not None and (packed.out_features % 2 or kind not in get_args(Activation)):
-        return False
-    return device_linear.fits_norm(x, residual, norm_weight, packed.weight)
 
 
 def _check(x: Tensor, packed: PackedLinear) -> None:

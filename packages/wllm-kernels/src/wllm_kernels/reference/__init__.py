@@ -9,7 +9,7 @@ from __future__ import annotations
 from wllm_kernels.reference.activation import act_mul
 from wllm_kernels.reference.attention import paged_attention
 from wllm_kernels.reference.blocks import copy_blocks, swap_blocks
-from wllm_kernels.reference.linear import norm_linear, skinny_linear
+from wllm_kernels.reference.linear import skinny_linear
 from wllm_kernels.reference.logprobs import logprobs
 from wllm_kernels.reference.norm import rms_norm
 from wllm_kernels.reference.rope import rope_kv_write
@@ -22,7 +22,6 @@ __all__ = [
     "append_blocks",
     "copy_blocks",
     "logprobs",
-    "norm_linear",
     "paged_attention",
     "prepare_step",
     "rms_norm",

@@ -6,7 +6,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from wllm_kernels.reference.activation import act_mul
-from wllm_kernels.reference.norm import rms_norm
 
 
 def skinny_linear(x: Tensor, weight: Tensor, bias: Tensor | None, kind: str | None, out: Tensor) -> None:
@@ -18,22 +17,3 @@ def skinny_linear(x: Tensor, weight: Tensor, bias: Tensor | None, kind: str | No
         act_mul(result, kind, gated)
         result = gated
     out.copy_(result)
-
-
-def norm_linear(
-    residual: Tensor,
-    x: Tensor | None,
-    norm: Tensor,
-    eps: float,
-    weight: Tensor,
-    bias: Tensor | None,
-    kind: str | None,
-    new_residual: Tensor | None,
-    out: Tensor,
-) -> None:
-    """`skinny_linear` of the RMS norm of `residual` + `x`, into `out`, and that sum into `new_residual`."""
-    total, normed = residual if x is None else residual + x, residual.new_empty(residual.shape)
-    if new_residual is not None:
-        new_residual.copy_(total)
-    rms_norm(total, norm, eps, None, 0.0, normed)
-    skinny_linear(normed, weight, bias, kind, out)

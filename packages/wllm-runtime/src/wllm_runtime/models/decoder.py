@@ -13,7 +13,7 @@ from wllm_runtime.models.layers import MLP, Attention, Linear, RMSNorm
 
 
 class DecoderLayer(nn.Module):
-    """Attention and feed-forward, each after its norm."""
+    """Attention and feed-forward, each after its norm; the residual stream is updated in place."""
 
     def __init__(self, config: DecoderConfig, layer: int) -> None:
         super().__init__()
@@ -22,14 +22,11 @@ class DecoderLayer(nn.Module):
         self.mlp_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = MLP(config)
 
-    def forward(
-        self, x: torch.Tensor | None, residual: torch.Tensor, batch: StepBatch
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Output and residual stream; x is what the layer below has not yet added to it, None in the first layer."""
-        qkv, residual = self.attention.qkv.of_norm(self.input_norm, x, residual)
-        attended: torch.Tensor = self.attention(qkv, batch)
-        output, residual = self.mlp(self.mlp_norm, attended, residual)
-        return output, residual
+    def forward(self, x: torch.Tensor | None, residual: torch.Tensor, batch: StepBatch) -> torch.Tensor:
+        # x is what the layer below has not yet added to the residual; the first layer gets None.
+        normed = self.input_norm(residual) if x is None else self.input_norm.add(x, residual)
+        attended = self.attention(normed, batch)
+        return self.mlp(self.mlp_norm.add(attended, residual))
 
 
 class Decoder(nn.Module):
@@ -61,7 +58,7 @@ class Decoder(nn.Module):
         residual = functional.embedding(batch.input_ids, self.embedding)
         x: torch.Tensor | None = None
         for layer in self.layers:
-            x, residual = layer(x, residual, batch)
+            x = layer(x, residual, batch)
         return self.norm(residual) if x is None else self.norm.add(x, residual)
 
     def logits(self, hidden: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:

@@ -9,7 +9,7 @@ from wllm_kernels import (
     Activation,
     PackedLinear,
     linear,
-    norm_linear,
+    linear_act,
     pack_linear,
     paged_attention,
     rms_norm,
@@ -42,15 +42,10 @@ class Linear(nn.Module):
         assert self._packed is not None, "a layer is packed before it runs"
         return linear(x, self._packed, out_dtype=torch.float32, out=out)
 
-    def of_norm(
-        self, norm: RMSNorm, x: torch.Tensor | None, residual: torch.Tensor, activation: Activation | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """y of the norm of residual + x, and that sum; with an activation act(first half of y) * second half of y.
-
-        The sum may be `residual` itself, changed in place: go on with what is returned. x None adds nothing.
-        """
+    def activated(self, x: torch.Tensor, activation: Activation) -> torch.Tensor:
+        """act(first half of y) * second half of y."""
         assert self._packed is not None, "a layer is packed before it runs"
-        return norm_linear(x, residual, norm.weight, norm.eps, self._packed, kind=activation)
+        return linear_act(x, self._packed, activation)
 
 
 class RMSNorm(nn.Module):
@@ -86,11 +81,10 @@ class Attention(nn.Module):
         self.q_norm = _parameter(config.head_dim) if config.qk_norm else None
         self.k_norm = _parameter(config.head_dim) if config.qk_norm else None
 
-    def forward(self, qkv: torch.Tensor, batch: StepBatch) -> torch.Tensor:
-        """The attention's output for what `self.qkv` made of the tokens."""
+    def forward(self, x: torch.Tensor, batch: StepBatch) -> torch.Tensor:
         kv, kv_scale = batch.kv[self.layer], batch.kv_scales[self.layer]
         q = rope_kv_write(
-            qkv,
+            self.qkv(x),
             batch.rope_positions,
             batch.cos_sin,
             kv,
@@ -114,7 +108,7 @@ class Attention(nn.Module):
             kv_scale=kv_scale,
             plan=batch.attention_plans[self.window],
         )
-        return self.output(attended.view(qkv.shape[0], -1))
+        return self.output(attended.view(x.shape[0], -1))
 
 
 class MLP(nn.Module):
@@ -126,10 +120,8 @@ class MLP(nn.Module):
         self.gate_up = Linear(config.hidden_size, 2 * config.intermediate_size, config.mlp_bias)
         self.down = Linear(config.intermediate_size, config.hidden_size, config.mlp_bias)
 
-    def forward(self, norm: RMSNorm, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The layer's output for the norm of residual + x, and that sum."""
-        gated, residual = self.gate_up.of_norm(norm, x, residual, self.activation)
-        return self.down(gated), residual
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(self.gate_up.activated(x, self.activation))
 
 
 def _parameter(*shape: int) -> nn.Parameter:
