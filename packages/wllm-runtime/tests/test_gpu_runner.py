@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -101,4 +102,41 @@ def test_a_step_that_cannot_be_captured_runs_eagerly(
     assert stats.graph_failures_total == 1 and stats.graph_replays_total == 0
     assert stats.eager_steps_total == stats.steps_total
     assert "could not be captured" in caplog.text
+    engine.close()
+
+
+def test_steps_keep_to_their_stream_inside_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = open_engine(tmp_path)
+    sampler = engine._model_runner._sampler
+    sample, streams = sampler.sample, set()
+
+    def noted(*args: Any) -> Any:
+        streams.add(torch.cuda.current_stream())
+        return sample(*args)
+
+    monkeypatch.setattr(sampler, "sample", noted)
+    greedy: dict[str, Any] = {"temperature": 0, "max_tokens": 20, "ignore_eos": True}
+    expected = tokens_of(generate(engine, [5, 6, 7], **greedy))
+    engine.submit(Submit(1, [5, 6, 7], SamplingParams(**greedy)))
+    events, others = [], [torch.cuda.Stream() for _ in range(3)]
+    for number in count():
+        if not engine.has_work():
+            break
+        with torch.cuda.stream(others[number % 3]):  # steps in flight begin in several
+            events += engine.step()
+    assert tokens_of(events) == expected
+    assert streams == {torch.cuda.default_stream()}
+    engine.close()
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_an_engine_on_a_gpu_that_is_not_the_callers(tmp_path: Path) -> None:
+    greedy: dict[str, Any] = {"temperature": 0, "max_tokens": 20, "ignore_eos": True}
+    with torch.cuda.device(1):
+        engine = open_engine(tmp_path)
+        expected = tokens_of(generate(engine, [5, 6, 7], **greedy))
+    assert torch.cuda.current_device() == 0
+    events = generate(engine, [5, 6, 7], **greedy)
+    assert tokens_of(events) == expected and torch.cuda.current_device() == 0
+    assert engine.stats().graph_replays_total > 0 and engine.stats().graph_failures_total == 0
     engine.close()
