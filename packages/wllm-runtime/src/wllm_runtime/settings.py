@@ -83,7 +83,7 @@ def resolve_device(config: EngineConfig, settings: Settings) -> torch.device:
         )
     if config.device == "auto":
         name = "cuda" if has_cuda else "cpu"
-        reason = torch.cuda.get_device_name(0) if has_cuda else "PyTorch sees no CUDA device"
+        reason = torch.cuda.get_device_name() if has_cuda else "PyTorch sees no CUDA device"
     else:
         name, reason = config.device, "as given"
     if name == "cpu":
