@@ -17,7 +17,7 @@ _AMPERE = 80
 _SUFFIXES = {torch.float16: "f16", torch.bfloat16: "bf16"}
 _NO_ACTIVATION = -1
 _WARPS = (4, 8)
-_WIDE = 4096  # outputs
+_WIDE, _FEW_INPUTS, _SMALL_WEIGHT = 4096, 2048, 2_000_000  # outputs, inputs, elements
 
 # As in linear.cuh: outputs of a tile, and bytes of a warp's ring.
 _TILE = 16
@@ -68,12 +68,13 @@ def pays(tokens: int, outputs: int, inputs: int) -> bool:
 
     Every block reads all of x: for more than 8 tokens as much as its part of the weight or more, from the L2 where the
     inputs are many. H200, us of the library and ours, of 16 tokens: 4096 x 6144 15.64 and 17.37, 4096 x 128256 252.2
-    and 257.0; but 4096 x 4096 12.85 and 11.09, 14336 x 4096 31.93 and 30.16, all of a layer of Qwen2.5-0.5B 27.10 and
-    22.14. Of 32 tokens: 896 x 896 4.22 and 3.08, but 4864 x 896 7.48 and 9.33.
+    and 257.0, 4096 x 28672 61.8 and 61.5 alone, but with the whole layer of Llama-3.1-8B around it the slower one too;
+    on the other side 4096 x 4096 12.85 and 11.09, 14336 x 4096 31.93 and 30.16, all of a layer of Qwen2.5-0.5B 27.10
+    and 22.14. Of 32 tokens: 896 x 896 4.22 and 3.08, but 4864 x 896 7.48 and 9.33.
     """
     if tokens > 16:
-        return tokens <= MAX_TOKENS and outputs * inputs <= 2_000_000
-    return tokens <= 8 or outputs <= inputs or inputs <= 2048
+        return tokens <= MAX_TOKENS and outputs * inputs <= _SMALL_WEIGHT
+    return tokens <= 8 or outputs <= inputs or inputs <= _FEW_INPUTS
 
 
 def fits(x: Tensor, weight: Tensor) -> bool:
