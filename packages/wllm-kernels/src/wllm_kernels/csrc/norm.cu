@@ -48,7 +48,8 @@ DEVICE void norm_pieces(const NormParameters& p, const RowTeam& team, float* scr
   const T* x = (const T*)p.x + team.row * p.x_stride;
   T* residual = p.residual ? (T*)p.residual + team.row * p.residual_stride : nullptr;
   T* out = (T*)p.out + (i64)team.row * p.size;
-  // All loads are on their way before the first value is needed.
+  // All loads are on their way before the first value is needed, those of the weight before the team waits for its sum:
+  // sooner, they would spill registers.
   constexpr int N = PIECE<T>;
   Run<T, N> row[NORM_PIECES], old[NORM_PIECES], weights[NORM_PIECES];
   UNROLL
@@ -57,7 +58,6 @@ DEVICE void norm_pieces(const NormParameters& p, const RowTeam& team, float* scr
     if (piece >= p.pieces) break;
     row[k] = load_run<T, N>(x + piece * N);
     if (residual) old[k] = load_run<T, N>(residual + piece * N);
-    weights[k] = load_run<T, N>((const T*)p.weight + piece * N);
   }
   float squares = 0.f;
   UNROLL
@@ -77,6 +77,7 @@ DEVICE void norm_pieces(const NormParameters& p, const RowTeam& team, float* scr
     }
     UNROLL
     for (int i = 0; i < N; i++) squares += values[i] * values[i];
+    weights[k] = load_run<T, N>((const T*)p.weight + piece * N);
   }
   const float scale = inverse_root_mean_square(p, team_sum(team, squares, scratch));
   UNROLL
