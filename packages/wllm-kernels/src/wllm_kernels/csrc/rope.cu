@@ -254,14 +254,15 @@ DEVICE void store_head(Cache* target, const Span (&spans)[SPANS], const Run<T, N
 // HEADS heads.
 template <class T, class Cache, int N, int SPANS, int HEADS>
 DEVICE void rope_kv_write(const RopeParameters& p) {
+  // Before anything else: behind the arithmetic of indices the compiler would spill registers.
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   const u32 team = (blockIdx.x * ROPE_THREADS + threadIdx.x) >> p.team_log2;
   const int rank = threadIdx.x & ((1 << p.team_log2) - 1);
   // Teams behind the last token read it too, for the sake of the warp's shuffles, and write nothing. So do those that
   // have fewer heads than others with the last head.
   const int token = team / p.teams, first_head = team % p.teams * p.team_heads;
   const int read_token = smaller(token, p.tokens - 1), last_head = p.num_heads + 2 * p.num_kv_heads - 1;
-  let_next_kernel_start();
-  wait_for_previous_kernel();
   const i64 position = p.positions[read_token], cell = p.cells[read_token];
 
   Span spans[SPANS];
