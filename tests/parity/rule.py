@@ -7,7 +7,6 @@ tokens one by one through its own cache, as its generate() does, so a comparison
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +15,7 @@ import torch
 import transformers
 
 from wllm import RequestOutput
+from wllm_runtime.testing_cache import cache_argument
 
 LOGPROB_TOLERANCE = 1e-3
 TIE = 1e-4
@@ -88,8 +88,3 @@ def reference_logprobs(
         rows.append(out.logits[0, -1].float().log_softmax(-1))
         inputs = torch.tensor([[token]])
     return torch.stack(rows)
-
-
-def cache_argument(model: transformers.PreTrainedModel) -> str:
-    """The name that this release of transformers has for a model's cache, argument and result alike."""
-    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"

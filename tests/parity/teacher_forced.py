@@ -7,17 +7,16 @@ Rounding may choose another of two tokens that are nearly as likely, and all tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 import transformers
-from parity.rule import cache_argument
 
 from wllm import RequestOutput
+from wllm_runtime.testing_cache import RoundedCache, Rounding, cache_argument
 
 TOLERANCE = 0.1
-Rounding = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass
@@ -53,25 +52,3 @@ class TeacherForced:
         logits = self.model(torch.tensor([prompt + tokens]), **options).logits[0, len(prompt) - 1 : -1]
         rows = logits.float().log_softmax(-1)
         return rows.amax(-1) - rows.gather(-1, torch.tensor(tokens)[:, None])[:, 0]
-
-
-class RoundedCache(transformers.DynamicCache):
-    """transformers' cache, which hands out keys and values as an 8-bit cache would have kept them."""
-
-    def __init__(self, rounding: Rounding) -> None:
-        super().__init__()
-        self._rounding = rounding
-
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *rest: object, **options: object) -> object:
-        return super().update(self._rounding(key_states), self._rounding(value_states), *rest, **options)
-
-
-def to_int8(values: torch.Tensor) -> torch.Tensor:
-    """Rounded to 255 steps of a float16 scale for each token and head."""
-    scale = (values.abs().amax(-1, keepdim=True) / 127).half().float()
-    return (values / scale).round() * scale
-
-
-def to_fp8(values: torch.Tensor) -> torch.Tensor:
-    """Rounded to float8_e4m3fn."""
-    return values.to(torch.float8_e4m3fn).to(values.dtype)

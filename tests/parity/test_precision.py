@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from parity.teacher_forced import Rounding, TeacherForced, to_fp8, to_int8
+from parity.teacher_forced import TeacherForced
 from parity.wide_models import VOCAB_SIZE, WIDE_MODELS
 
 from wllm import LLM, RequestOutput, SamplingParams
 from wllm.default_model import HUB_ID, default_model
 from wllm_kernels.device.kernel import Kernel
 from wllm_runtime.testing import transformers_model
+from wllm_runtime.testing_cache import Rounding, to_fp8, to_int8
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 LENGTHS = (1, 17, 64, 130, 200)

@@ -2,56 +2,33 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import transformers
 
 from wllm_runtime import EngineConfig
 from wllm_runtime.config import KVCacheDType
 from wllm_runtime.engine import create_engine
 from wllm_runtime.testing import generate, save_tiny_llama, tokens_of
+from wllm_runtime.testing_cache import RoundedCache, cache_argument, to_fp8, to_int8
 
 PROMPTS = [[3 + first, *range(5, 30)] for first in range(4)]
 # The engine's last bit before the rounding is not the reference's: now and then a value falls to its other neighbour.
 NEAR = 0.02
 
 
-def int8(values: torch.Tensor) -> torch.Tensor:
-    scale = (values.abs().amax(-1, keepdim=True) / 127).half().float()
-    return (values / scale).round() * scale
-
-
-def fp8(values: torch.Tensor) -> torch.Tensor:
-    return values.to(torch.float8_e4m3fn).to(values.dtype)
-
-
-class RoundedCache(transformers.DynamicCache):  # type: ignore[misc]
-    """transformers' cache with the rounding of ours."""
-
-    def __init__(self, rounding: Any) -> None:
-        super().__init__()
-        self._round = rounding
-
-    def update(self, key_states: Any, value_states: Any, *arguments: Any, **options: Any) -> Any:
-        return super().update(self._round(key_states), self._round(value_states), *arguments, **options)
-
-
 def worst_gap(model: Any, prompt: list[int], tokens: list[int], cache: Any = None) -> float:
     """How much likelier than a chosen token the reference's best one was, at most."""
-    # Older releases of transformers have another name for it.
-    name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
     with torch.inference_mode():
-        scores = model(torch.tensor([prompt + tokens]), **{name: cache}).logits[0]
+        scores = model(torch.tensor([prompt + tokens]), **{cache_argument(model): cache}).logits[0]
     rows = scores.float().log_softmax(-1)[len(prompt) - 1 : -1]
     assert len(rows) == len(tokens) == 60
     return float((rows.amax(-1) - rows[torch.arange(len(tokens)), tokens]).max())
 
 
-@pytest.mark.parametrize(("kv_cache_dtype", "rounding"), [("int8", int8), ("fp8", fp8)])
+@pytest.mark.parametrize(("kv_cache_dtype", "rounding"), [("int8", to_int8), ("fp8", to_fp8)])
 def test_tokens_are_those_of_rounded_keys_and_values(
     tmp_path: Path, kv_cache_dtype: KVCacheDType, rounding: Any
 ) -> None:
