@@ -15,7 +15,7 @@ import transformers
 Rounding = Callable[[torch.Tensor], torch.Tensor]
 
 
-class RoundedCache(transformers.DynamicCache):
+class RoundedCache(transformers.DynamicCache):  # type: ignore[misc]
     """transformers' cache, which hands out keys and values as an 8-bit cache would have kept them."""
 
     def __init__(self, rounding: Rounding) -> None:
