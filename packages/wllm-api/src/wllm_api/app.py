@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from wllm_api.client import EngineClient
 from wllm_api.disconnect import ClientGone, end
+from wllm_api.error_bodies import refusal_response
 from wllm_api.http_errors import HttpError, InvalidRequest, MethodNotAllowed, NotFound
 from wllm_api.metrics import Metrics
 from wllm_api.middleware.faults import Faults
@@ -26,7 +26,7 @@ from wllm_api.middleware.keys import Keys
 from wllm_api.middleware.origins import Origins
 from wllm_api.middleware.paths import Paths
 from wllm_api.openapi import describe_bodies
-from wllm_api.routes import chat, completions, models, status, tokens
+from wllm_api.routes import chat, completions, models, ollama, ollama_models, status, tokens
 from wllm_api.serving import Serving
 from wllm_api.settings import Access, Limits
 from wllm_api.version import package_version
@@ -82,6 +82,9 @@ def create_app(
         app.include_router(router, include_in_schema=False)
     app.include_router(tokens.router)
     app.include_router(status.router)
+    for router in (ollama.router, ollama_models.router):
+        app.include_router(router, prefix="/api")
+    app.include_router(ollama_models.root)
     describe_bodies(app)
     return app
 
@@ -111,7 +114,7 @@ async def _prepare(serving: Serving, on_ready: Callable[[ModelInfo], None] | Non
 
 async def _refusal(request: Request, error: Exception) -> Response:
     assert isinstance(error, HttpError), "registered for HttpError only"
-    return JSONResponse(error.body(), error.status, error.headers)
+    return refusal_response(error, request.url.path)
 
 
 async def _routing_error(request: Request, error: Exception) -> Response:
@@ -124,7 +127,8 @@ async def _routing_error(request: Request, error: Exception) -> Response:
         refusal = MethodNotAllowed(f"The route {path} does not take {request.method}.")
     else:
         refusal = InvalidRequest(f"The request cannot be taken: {error.detail}.")
-    return JSONResponse(refusal.body(), refusal.status, {**refusal.headers, **(error.headers or {})})
+    refusal.headers |= error.headers or {}
+    return refusal_response(refusal, path)
 
 
 async def _nobody(request: Request, error: Exception) -> Response:

@@ -14,6 +14,7 @@ from pydantic.json_schema import models_json_schema
 from wllm_api.schemas.base import Body
 from wllm_api.schemas.chat import ChatRequest
 from wllm_api.schemas.completions import CompletionRequest
+from wllm_api.schemas.ollama import EmbedRequest, OllamaChatRequest, OllamaGenerateRequest, ShowRequest
 from wllm_api.schemas.tokens import DetokenizeRequest, TokenizeRequest
 
 BODIES: dict[str, type[Body]] = {
@@ -21,6 +22,10 @@ BODIES: dict[str, type[Body]] = {
     "/v1/completions": CompletionRequest,
     "/tokenize": TokenizeRequest,
     "/detokenize": DetokenizeRequest,
+    "/api/chat": OllamaChatRequest,
+    "/api/generate": OllamaGenerateRequest,
+    "/api/show": ShowRequest,
+    "/api/embed": EmbedRequest,
 }
 
 

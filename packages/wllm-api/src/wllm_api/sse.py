@@ -1,8 +1,9 @@
-"""Server-sent events: a stream that starts late enough to refuse properly, and always ends.
+"""Streamed answers: a stream that starts late enough to refuse properly, and always ends.
 
 The status goes out with the first event, or after `START_WITHIN_S`: until then an error is a plain HTTP error.
-Later errors are one `data:` event with an error object, then the end. While nothing comes, comment lines keep proxies
-and clients from giving up. When the client goes or stalls, the events are closed, which aborts the request.
+Later errors are one event with an error object, then the end. While nothing comes, comment lines keep proxies and
+clients from giving up, in formats that have comments. When the client goes or stalls, the events are closed, which
+aborts the request.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncGenerator
+from typing import ClassVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -36,11 +38,14 @@ def event(data: dict[str, object]) -> bytes:
 class EventStream(Response):
     """A response that sends `events` as they come; owns the generator and closes it."""
 
+    content_type: ClassVar[str] = "text/event-stream; charset=utf-8"
+    ping: ClassVar[bytes | None] = PING
+
     def __init__(self, events: AsyncGenerator[bytes, None], limits: Limits) -> None:
         self.status_code = 200
         self.background = None
         self.init_headers({
-            "Content-Type": "text/event-stream; charset=utf-8",
+            "Content-Type": self.content_type,
             "Cache-Control": "no-cache",
             "X-Accel-Buffering": "no",
         })  # fmt: skip
@@ -48,6 +53,10 @@ class EventStream(Response):
         self._limits = limits
         self._sending_since: float | None = None
         self._last_sent = 0.0
+
+    def failure(self, error: HttpError) -> bytes:
+        """The event that tells of an error after the start."""
+        return event(error.body())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request (ASGI)."""
@@ -87,9 +96,9 @@ class EventStream(Response):
                 await self._send(send, data)
                 data = await anext(self._events, None)
         except HttpError as error:
-            await self._send(send, event(error.body()))
+            await self._send(send, self.failure(error))
         except Exception as error:
-            await self._send(send, event(reported(error, scope).body()))
+            await self._send(send, self.failure(reported(error, scope)))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send(self, send: Send, data: bytes) -> None:
@@ -102,8 +111,9 @@ class EventStream(Response):
         interval = self._limits.ping_interval_s
         while True:
             now = time.perf_counter()
-            if self._sending_since is None and now - self._last_sent >= interval:
-                await self._send(send, PING)
+            idle = self._sending_since is None and now - self._last_sent >= interval
+            if idle and self.ping is not None:
+                await self._send(send, self.ping)
             elif self._sending_since is not None and now - self._sending_since > self._limits.stalled_client_s:
                 logger.info("a client read nothing for %.0f s and was dropped", now - self._sending_since)
                 return

@@ -7,9 +7,11 @@ from wllm_api.http_errors import HttpError
 from wllm_api.schemas.base import Body
 from wllm_api.schemas.chat import ChatRequest
 from wllm_api.schemas.completions import CompletionRequest
+from wllm_api.schemas.ollama import OllamaChatRequest, OllamaGenerateRequest
 
 USER = [{"role": "user", "content": "Hi"}]
 ALL = [(ChatRequest, {"messages": USER}), (CompletionRequest, {"prompt": "Hi"})]
+ALL += [(OllamaChatRequest, {"model": "m", "messages": USER}), (OllamaGenerateRequest, {"model": "m", "prompt": "Hi"})]
 
 
 def check(schema: type[Body], data: dict[str, object]) -> Body:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 import traceback
 
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from wllm_api.error_bodies import refusal_response
 from wllm_api.http_errors import HttpError, ServerFault
 
 logger = logging.getLogger(__name__)
@@ -35,12 +35,12 @@ class Faults:
             await self.app(scope, receive, watched)
         except HttpError as refusal:
             assert not started, "a refusal comes before the answer"
-            await JSONResponse(refusal.body(), refusal.status, refusal.headers)(scope, receive, send)
+            await refusal_response(refusal, scope["path"])(scope, receive, send)
         except Exception as error:
             if scope["type"] != "http" or started:
                 raise
             fault = reported(error, scope)
-            await JSONResponse(fault.body(), fault.status, fault.headers)(scope, receive, send)
+            await refusal_response(fault, scope["path"])(scope, receive, send)
 
 
 def reported(error: Exception, scope: Scope) -> ServerFault:

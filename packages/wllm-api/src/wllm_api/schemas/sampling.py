@@ -31,6 +31,9 @@ def _stop_list(value: object) -> object:
     return stops
 
 
+StopList = Annotated[list[str], BeforeValidator(_stop_list)]
+
+
 def _bias_map(value: object) -> object:
     if not isinstance(value, dict):
         raise ValueError("must be an object that maps token ids to numbers")
@@ -96,7 +99,7 @@ class SamplingFields(Body):
     presence_penalty: Annotated[Number, Field(ge=-2, le=2)] = 0.0
     frequency_penalty: Annotated[Number, Field(ge=-2, le=2)] = 0.0
     seed: Annotated[StrictInt, Field(ge=-INT64, lt=INT64)] | None = None
-    stop: Annotated[list[str], BeforeValidator(_stop_list)] = Field(default_factory=list)
+    stop: StopList = Field(default_factory=list)
     logit_bias: Annotated[dict[int, float], BeforeValidator(_bias_map)] = Field(default_factory=dict)
     stream: Flag = False
     stream_options: StreamOptions = StreamOptions()
