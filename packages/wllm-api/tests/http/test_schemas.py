@@ -11,7 +11,11 @@ from wllm_api.schemas.ollama import OllamaChatRequest, OllamaGenerateRequest
 
 USER = [{"role": "user", "content": "Hi"}]
 ALL = [(ChatRequest, {"messages": USER}), (CompletionRequest, {"prompt": "Hi"})]
-ALL += [(OllamaChatRequest, {"model": "m", "messages": USER}), (OllamaGenerateRequest, {"model": "m", "prompt": "Hi"})]
+EVERY = [
+    *ALL,
+    (OllamaChatRequest, {"model": "m", "messages": USER}),
+    (OllamaGenerateRequest, {"model": "m", "prompt": "Hi"}),
+]
 
 
 def check(schema: type[Body], data: dict[str, object]) -> Body:
@@ -19,7 +23,7 @@ def check(schema: type[Body], data: dict[str, object]) -> Body:
     return schema.model_validate(data)
 
 
-@pytest.mark.parametrize(("schema", "minimal"), ALL)
+@pytest.mark.parametrize(("schema", "minimal"), EVERY)
 def test_every_optional_field_may_be_null(schema: type[Body], minimal: dict[str, object]) -> None:
     names = [*schema.model_fields, *schema.no_effect, *schema.unsupported]
     nulls = {name: None for name in names if name not in minimal}
@@ -27,7 +31,7 @@ def test_every_optional_field_may_be_null(schema: type[Body], minimal: dict[str,
     assert schema.ignored({**nulls, **minimal, "unheard_of": None}) == []
 
 
-@pytest.mark.parametrize(("schema", "minimal"), ALL)
+@pytest.mark.parametrize(("schema", "minimal"), EVERY)
 def test_unsupported_fields_are_refused_by_name(schema: type[Body], minimal: dict[str, object]) -> None:
     for name, harmless in schema.unsupported.items():
         with pytest.raises(HttpError) as caught:
@@ -37,7 +41,7 @@ def test_unsupported_fields_are_refused_by_name(schema: type[Body], minimal: dic
             check(schema, {**minimal, name: value})
 
 
-@pytest.mark.parametrize(("schema", "minimal"), ALL)
+@pytest.mark.parametrize(("schema", "minimal"), EVERY)
 def test_no_field_has_two_fates(schema: type[Body], minimal: dict[str, object]) -> None:
     done = set(schema.model_fields)
     assert not done & schema.no_effect
