@@ -18,6 +18,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m wllm_api", description="Serve a scripted engine, without a model.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--ollama-port", type=int, help="a second port, for programs that look for Ollama")
     parser.add_argument("--api-key", action="append", default=[], help="may be given several times")
     parser.add_argument("--no-auth", action="store_true", help="serve other machines without an API key")
     parser.add_argument("--step-s", type=float, default=0.02, help="seconds that the scripted engine takes for a token")
@@ -33,6 +34,7 @@ def main() -> int:
             app,
             options.host,
             options.port,
+            ollama_port=options.ollama_port,
             no_auth=options.no_auth,
             on_bound=lambda url: logging.getLogger("wllm_api").info("listening on %s/v1", url),
         )

@@ -19,7 +19,7 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from wllm_api.http_errors import ExposedWithoutKey
+from wllm_api.http_errors import ExposedWithoutKey, PortUnavailable
 from wllm_api.serving import Serving
 from wllm_api.sockets import bind_sockets, is_loopback
 
@@ -38,13 +38,15 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     *,
+    ollama_port: int | None = None,
     no_auth: bool = False,
     on_bound: Callable[[str], None] | None = None,
 ) -> int:
     """Serve until the end and return the exit code; raises `PortUnavailable` or `ExposedWithoutKey` at once.
 
-    An address that other machines can reach needs an API key, or `no_auth`. `on_bound(url)` is called when the
-    address is ours, before the engine starts to load.
+    An address that other machines can reach needs an API key, or `no_auth`. The whole API is on `ollama_port` too, for
+    programs that look for Ollama there. `on_bound(url)` is called when the address is ours, before the engine starts to
+    load.
     """
     serving: Serving = app.state.serving
     if not is_loopback(host) and not serving.access.api_keys and not no_auth:
@@ -53,11 +55,24 @@ def serve(
             "listen on 127.0.0.1, or say --no-auth if everybody may use it."
         )
     sockets = bind_sockets(host, port)
-    address = sockets[0].getsockname()
-    url = f"http://[{address[0]}]:{address[1]}" if ":" in address[0] else f"http://{address[0]}:{address[1]}"
+    url = _url(sockets[0])
+    if ollama_port is not None:
+        try:
+            more = bind_sockets(host, ollama_port)
+        except PortUnavailable:
+            for sock in sockets:
+                sock.close()
+            raise
+        logger.info("also listening on %s, for Ollama's clients", _url(more[0]))
+        sockets += more
     if on_bound is not None:
         on_bound(url)
     return ApiServer(app).run_until_end(sockets)
+
+
+def _url(sock: socket.socket) -> str:
+    address = sock.getsockname()
+    return f"http://[{address[0]}]:{address[1]}" if ":" in address[0] else f"http://{address[0]}:{address[1]}"
 
 
 class ApiServer(uvicorn.Server):

@@ -14,7 +14,7 @@ import pytest
 
 from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
-from wllm_api.http_errors import ExposedWithoutKey
+from wllm_api.http_errors import ExposedWithoutKey, PortUnavailable
 from wllm_api.server import EXIT_INTERRUPTED, serve
 from wllm_api.settings import Access
 from wllm_api.testing import wait_until
@@ -128,6 +128,31 @@ def test_taken_port_is_told_before_anything_loads() -> None:
         errors.strip()
         == f"error: Port {port} on 127.0.0.1 is in use by another program. Stop it, or choose another port."
     )
+
+
+def test_second_port_for_ollama() -> None:
+    port, second = free_port(), free_port()
+    with command("--port", str(port), "--ollama-port", str(second)) as process:
+        wait_until(lambda: is_up(port))
+        assert httpx.get(f"http://127.0.0.1:{second}/").text == "wLLM is running"
+        for one in (port, second):
+            answer = httpx.get(f"http://127.0.0.1:{one}/api/tags").json()
+            assert answer["models"][0]["name"] == "scripted:latest"
+        interrupt(process)
+        assert process.wait(15) == 0
+
+
+def test_taken_second_port_is_told_and_frees_the_first() -> None:
+    app = create_app(EngineProcess("never:started", {}), served_model_names=["m"])
+    port = free_port()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(PortUnavailable, match="in use"):
+            serve(app, "127.0.0.1", port, ollama_port=taken.getsockname()[1])
+    with socket.socket() as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        free.bind(("127.0.0.1", port))
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.2", "some-box"])

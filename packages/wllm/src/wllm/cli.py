@@ -63,6 +63,12 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     group.add_argument("--port", type=int, default=8000, help="port to listen on (default: 8000)")
     group.add_argument(
+        "--ollama-port",
+        type=int,
+        metavar="PORT",
+        help="second port, for programs that look for Ollama: they try 11434 (default: none)",
+    )
+    group.add_argument(
         "--api-key",
         action="append",
         default=[],
@@ -101,6 +107,7 @@ def _serve(args: argparse.Namespace) -> int:
     options = ServeOptions(
         host=args.host,
         port=args.port,
+        ollama_port=args.ollama_port,
         api_keys=args.api_key,
         no_auth=args.no_auth,
         served_model_names=args.served_model_name,

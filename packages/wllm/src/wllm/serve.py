@@ -29,6 +29,7 @@ class ServeOptions:
 
     host: str
     port: int
+    ollama_port: int | None
     api_keys: Sequence[str]
     no_auth: bool
     served_model_names: Sequence[str]
@@ -87,6 +88,7 @@ def serve(model: str | None, engine_settings: Mapping[str, Any], options: ServeO
         app,
         options.host,
         options.port,
+        ollama_port=options.ollama_port,
         no_auth=options.no_auth,
         on_bound=announcer.bound,
     )
