@@ -26,7 +26,7 @@ from wllm_api.middleware.keys import Keys
 from wllm_api.middleware.origins import Origins
 from wllm_api.middleware.paths import Paths
 from wllm_api.openapi import describe_bodies
-from wllm_api.routes import chat, completions, models, ollama, ollama_models, status, tokens
+from wllm_api.routes import chat, completions, messages, models, ollama, ollama_models, responses, status, tokens
 from wllm_api.serving import Serving
 from wllm_api.settings import Access, Limits
 from wllm_api.version import package_version
@@ -76,7 +76,7 @@ def create_app(
     )
     app.state.serving = serving
     app.state.on_ready = on_ready
-    for router in (chat.router, completions.router, models.router):
+    for router in (chat.router, completions.router, messages.router, models.router, responses.router):
         app.include_router(router, prefix="/v1")
         # Some clients are given the address without /v1.
         app.include_router(router, include_in_schema=False)
@@ -114,7 +114,7 @@ async def _prepare(serving: Serving, on_ready: Callable[[ModelInfo], None] | Non
 
 async def _refusal(request: Request, error: Exception) -> Response:
     assert isinstance(error, HttpError), "registered for HttpError only"
-    return refusal_response(error, request.url.path)
+    return refusal_response(error, request.scope)
 
 
 async def _routing_error(request: Request, error: Exception) -> Response:
@@ -128,7 +128,7 @@ async def _routing_error(request: Request, error: Exception) -> Response:
     else:
         refusal = InvalidRequest(f"The request cannot be taken: {error.detail}.")
     refusal.headers |= error.headers or {}
-    return refusal_response(refusal, path)
+    return refusal_response(refusal, request.scope)
 
 
 async def _nobody(request: Request, error: Exception) -> Response:

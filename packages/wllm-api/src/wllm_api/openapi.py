@@ -14,12 +14,17 @@ from pydantic.json_schema import models_json_schema
 from wllm_api.schemas.base import Body
 from wllm_api.schemas.chat import ChatRequest
 from wllm_api.schemas.completions import CompletionRequest
+from wllm_api.schemas.messages import CountTokensRequest, MessagesRequest
 from wllm_api.schemas.ollama import EmbedRequest, OllamaChatRequest, OllamaGenerateRequest, ShowRequest
+from wllm_api.schemas.responses import ResponsesRequest
 from wllm_api.schemas.tokens import DetokenizeRequest, TokenizeRequest
 
 BODIES: dict[str, type[Body]] = {
     "/v1/chat/completions": ChatRequest,
     "/v1/completions": CompletionRequest,
+    "/v1/messages": MessagesRequest,
+    "/v1/messages/count_tokens": CountTokensRequest,
+    "/v1/responses": ResponsesRequest,
     "/tokenize": TokenizeRequest,
     "/detokenize": DetokenizeRequest,
     "/api/chat": OllamaChatRequest,

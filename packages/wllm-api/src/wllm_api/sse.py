@@ -35,6 +35,11 @@ def event(data: dict[str, object]) -> bytes:
     return b"data: " + json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n\n"
 
 
+def typed_event(data: dict[str, object]) -> bytes:
+    """An event whose name is the data's own `type`, as the newer APIs have them."""
+    return f"event: {data['type']}\n".encode() + event(data)
+
+
 class EventStream(Response):
     """A response that sends `events` as they come; owns the generator and closes it."""
 

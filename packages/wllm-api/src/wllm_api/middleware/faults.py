@@ -35,12 +35,12 @@ class Faults:
             await self.app(scope, receive, watched)
         except HttpError as refusal:
             assert not started, "a refusal comes before the answer"
-            await refusal_response(refusal, scope["path"])(scope, receive, send)
+            await refusal_response(refusal, scope)(scope, receive, send)
         except Exception as error:
             if scope["type"] != "http" or started:
                 raise
             fault = reported(error, scope)
-            await refusal_response(fault, scope["path"])(scope, receive, send)
+            await refusal_response(fault, scope)(scope, receive, send)
 
 
 def reported(error: Exception, scope: Scope) -> ServerFault:

@@ -7,6 +7,8 @@ import uuid
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from wllm_api.error_bodies import is_anthropic
+
 MAX_ID_LENGTH = 128
 
 
@@ -28,6 +30,8 @@ class Identity:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-Id"] = request_id
+                if is_anthropic(scope["path"]):
+                    headers["Request-Id"] = request_id  # the name that Anthropic's clients read
                 if ignored := state.get("ignored_fields"):
                     headers["X-Wllm-Ignored"] = ignored
             await send(message)

@@ -19,7 +19,7 @@ OPEN_PATHS = frozenset({"/health", "/ping"})
 
 
 class Keys:
-    """Checks `Authorization: Bearer KEY` in constant time; sets `scope["state"]["cache_salt"]`."""
+    """Checks `Authorization: Bearer KEY` or `X-Api-Key: KEY` in constant time; sets `scope["state"]["cache_salt"]`."""
 
     def __init__(self, app: ASGIApp, keys: Iterable[str] = ()) -> None:
         self.app = app
@@ -28,17 +28,22 @@ class Keys:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request (ASGI)."""
         if scope["type"] == "http" and self.keys and scope["path"] not in OPEN_PATHS:
-            scope["state"]["cache_salt"] = self._salt(Headers(scope=scope).get("authorization", ""))
+            scope["state"]["cache_salt"] = self._salt(_given(Headers(scope=scope)))
         await self.app(scope, receive, send)
 
-    def _salt(self, authorization: str) -> str:
-        scheme, _, given = authorization.partition(" ")
-        if scheme.lower() != "bearer" or not given.strip():
+    def _salt(self, given: list[bytes]) -> str:
+        if not given:
             raise Unauthorized("No API key was given. Send the header 'Authorization: Bearer YOUR_KEY'.")
-        # Header bytes arrive as Latin-1, whatever the client meant by them.
-        candidate = given.strip().encode("latin-1")
         # Every key is compared, so that the time says nothing about which one nearly matched.
-        matches = [key for key in self.keys if secrets.compare_digest(key, candidate)]
+        matches = [key for candidate in given for key in self.keys if secrets.compare_digest(key, candidate)]
         if not matches:
             raise Unauthorized("The API key is wrong. Send a key that the server was started with.")
         return hashlib.sha256(matches[0]).hexdigest()[:16] if len(self.keys) > 1 else ""
+
+
+def _given(headers: Headers) -> list[bytes]:
+    # OpenAI's clients send the one header, Anthropic's the other or both. Header bytes arrive as Latin-1, whatever the
+    # client meant by them.
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    given = [token if scheme.lower() == "bearer" else "", headers.get("x-api-key", "")]
+    return [key.strip().encode("latin-1") for key in given if key.strip()]

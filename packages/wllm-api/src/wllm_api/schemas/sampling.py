@@ -51,6 +51,9 @@ def _bias_map(value: object) -> object:
     return bias
 
 
+StopList = Annotated[list[str], BeforeValidator(_stop_list)]
+
+
 class StreamOptions(Part):
     """What a stream carries beside text."""
 

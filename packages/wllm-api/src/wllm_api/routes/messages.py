@@ -1,0 +1,84 @@
+"""POST /v1/messages and /v1/messages/count_tokens: Anthropic's API."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import JSONResponse
+
+from wllm_api.answers.messages import MessageAnswer, MessageStream
+from wllm_api.bodies import body_of
+from wllm_api.disconnect import until_disconnect
+from wllm_api.generation import Generation, Job
+from wllm_api.http_errors import ContextLengthExceeded
+from wllm_api.messages import chat_prompt
+from wllm_api.model import ServedModel
+from wllm_api.params import sampling_params
+from wllm_api.routes.common import cache_salt, serving_of
+from wllm_api.schemas.messages import CountTokensRequest, MessagesRequest
+
+router = APIRouter()
+
+
+@router.post("/messages")
+async def create_message(
+    request: Request, body: Annotated[MessagesRequest, Depends(body_of(MessagesRequest))]
+) -> Response:
+    """Answer a conversation, whole or as a stream of server-sent events."""
+    serving = serving_of(request)
+    model = await serving.model(body.model)
+    token_ids = await _prompt_ids(body, model)
+    left = _room(len(token_ids), model)
+    fields = body.sampling()
+    params = sampling_params(
+        fields,
+        model,
+        max_tokens=min(body.max_tokens, left),
+        logprobs=None,
+        prompt_logprobs=None,
+        cache_salt=cache_salt(request, fields),
+    )
+    answer = MessageAnswer(
+        Generation(serving, model, [Job(token_ids, params)]),
+        request.scope,
+        answer_id=f"msg_{uuid.uuid4().hex}",
+        model_name=body.model or serving.names[0],
+        fills_context=left < body.max_tokens,
+    )
+    if body.stream:
+        return MessageStream(answer, serving.limits)
+    return JSONResponse(await until_disconnect(request, answer.whole()))
+
+
+@router.post("/messages/count_tokens")
+async def count_tokens(
+    request: Request, body: Annotated[CountTokensRequest, Depends(body_of(CountTokensRequest))]
+) -> dict[str, int]:
+    """How many tokens the prompt of such a conversation has."""
+    model = await serving_of(request).model(body.model)
+    return {"input_tokens": len(await _prompt_ids(body, model))}
+
+
+async def _prompt_ids(body: CountTokensRequest, model: ServedModel) -> list[int]:
+    text = await chat_prompt(
+        body.conversation(),
+        model,
+        add_generation_prompt=True,
+        continue_final_message=body.continues,
+        extra=body.template_variables(),
+    )
+    return await model.encode(text, add_special_tokens=False, param="messages")
+
+
+def _room(num_prompt_tokens: int, model: ServedModel) -> int:
+    # Clients of this API must send `max_tokens` and send the most that the largest models take. So more than fits is no
+    # error here: the answer then says that it ended with the context.
+    most = model.info.max_model_len - 1
+    if num_prompt_tokens > most:
+        raise ContextLengthExceeded(
+            f"prompt is too long: {num_prompt_tokens} tokens > {most} maximum. Send a shorter conversation.",
+            param="messages",
+        )
+    return model.info.max_model_len - num_prompt_tokens
