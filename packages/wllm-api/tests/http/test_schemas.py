@@ -7,12 +7,17 @@ from wllm_api.http_errors import HttpError
 from wllm_api.schemas.base import Body
 from wllm_api.schemas.chat import ChatRequest
 from wllm_api.schemas.completions import CompletionRequest
+from wllm_api.schemas.messages import CountTokensRequest, MessagesRequest
 from wllm_api.schemas.ollama import OllamaChatRequest, OllamaGenerateRequest
+from wllm_api.schemas.responses import ResponsesRequest
 
 USER = [{"role": "user", "content": "Hi"}]
 ALL = [(ChatRequest, {"messages": USER}), (CompletionRequest, {"prompt": "Hi"})]
 EVERY = [
     *ALL,
+    (MessagesRequest, {"messages": USER, "max_tokens": 5}),
+    (CountTokensRequest, {"messages": USER}),
+    (ResponsesRequest, {"input": "Hi"}),
     (OllamaChatRequest, {"model": "m", "messages": USER}),
     (OllamaGenerateRequest, {"model": "m", "prompt": "Hi"}),
 ]
