@@ -1,4 +1,4 @@
-"""Anthropic's API and OpenAI's newer one: their SDKs get the answers that chat completions give, from the real model."""
+"""Anthropic's API and OpenAI's newer one: their SDKs get the answers that chat completions give, by the real model."""
 
 from __future__ import annotations
 
