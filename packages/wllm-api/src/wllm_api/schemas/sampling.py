@@ -51,9 +51,6 @@ def _bias_map(value: object) -> object:
     return bias
 
 
-StopList = Annotated[list[str], BeforeValidator(_stop_list)]
-
-
 class StreamOptions(Part):
     """What a stream carries beside text."""
 
