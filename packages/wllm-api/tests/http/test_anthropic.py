@@ -1,6 +1,8 @@
 """/v1/messages with Anthropic's own SDK, and byte by byte where the SDK would hide something."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -346,3 +348,16 @@ def test_pings_are_events(start_server: Any) -> None:
             assert stream.get_final_message().stop_reason == "max_tokens"
     assert names.count("ping") >= 2
     assert next(name for name in names if name != "ping") == "message_start"
+
+
+def test_engine_that_dies_in_the_stream(start_server: Any) -> None:
+    with start_server(step_s=0.01, reply="a" * 3000) as client, sdk_of(client) as sdk:
+        stream = sdk.messages.create(model="scripted", max_tokens=3000, messages=USER, stream=True)
+        assert next(event for event in stream if event.type == "content_block_delta")
+        os.kill(client.engine.pid, signal.SIGTERM)
+        with pytest.raises(anthropic.APIStatusError) as caught:
+            list(stream)
+    assert isinstance(caught.value.body, dict)
+    assert caught.value.body["type"] == "error"
+    assert caught.value.body["error"]["type"] == "api_error"
+    assert caught.value.body["request_id"]

@@ -77,3 +77,51 @@ def test_fields_left_out_stay_the_models_choice() -> None:
     assert message.sampling().model_fields_set == {"stop"}
     response = ResponsesRequest.model_validate(BODIES["/v1/responses"])
     assert response.sampling().model_fields_set == set()
+
+
+TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}|{{ enable_thinking }}|{{ reasoning_effort }}|"
+
+
+@pytest.fixture(scope="module")
+def telling(start_server: Any) -> Iterator[Any]:
+    """A server whose chat template writes down what it is told."""
+    with start_server(chat_template=TEMPLATE) as client:
+        yield client
+
+
+@pytest.mark.parametrize(("path", "fields", "prompt"), [
+    ("/v1/messages", {}, "Hi|False||"), ("/v1/messages", {"thinking": {"type": "disabled"}}, "Hi|False||"),
+    ("/v1/messages", {"output_config": {"effort": "low"}}, "Hi|False|low|"),
+    ("/v1/responses", {}, "Hi|||"), ("/v1/responses", {"reasoning": {"effort": "high"}}, "Hi|True|high|"),
+    ("/v1/responses", {"reasoning": {"effort": "none"}}, "Hi|False|none|"),
+])  # fmt: skip
+def test_what_the_template_is_told(
+    telling: Any, monkeypatch: pytest.MonkeyPatch, path: str, fields: dict[str, Any], prompt: str
+) -> None:
+    seen = []
+    submit = telling.engine.submit
+
+    def spy(token_ids: Any, params: Any) -> Any:
+        seen.append(list(token_ids))
+        return submit(token_ids, params)
+
+    monkeypatch.setattr(telling.engine, "submit", spy)
+    telling.post(path, json={**BODIES[path], **fields}).raise_for_status()
+    (token_ids,) = seen
+    assert telling.post("/detokenize", json={"tokens": token_ids}).json()["prompt"] == prompt
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_template_that_refuses(start_server: Any, path: str) -> None:
+    with start_server(chat_template="{{ raise_exception('only in verse') }}") as client:
+        answer = client.post(path, json={**BODIES[path], "stream": True})
+    assert answer.status_code == 400
+    assert "only in verse" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_model_that_cannot_chat(start_server: Any, path: str) -> None:
+    with start_server(chat_template=None) as client:
+        answer = client.post(path, json=BODIES[path])
+    assert answer.status_code == 400
+    assert "cannot chat" in answer.json()["error"]["message"]
