@@ -200,6 +200,18 @@ def test_final_assistant_turn_is_continued(client: httpx.Client) -> None:
     assert not post(client, messages=messages).json()["content"][0]["text"].startswith("The best")
 
 
+def test_models(sdk: anthropic.Anthropic) -> None:
+    page = sdk.models.list()
+    assert ([model.id for model in page], page.has_more) == (["scripted", "org/other-name"], False)
+    assert (page.first_id, page.last_id) == ("scripted", "org/other-name")
+    model = sdk.models.retrieve("org/other-name")
+    assert (model.id, model.type, model.display_name) == ("org/other-name", "model", "org/other-name")
+    assert (model.lifecycle, model.max_input_tokens) == ("active", 4096)
+    assert model.created_at.year >= 2026
+    with pytest.raises(anthropic.NotFoundError):
+        sdk.models.retrieve("nope")
+
+
 def test_sdk_counts_tokens(sdk: anthropic.Anthropic) -> None:
     count = sdk.messages.count_tokens(model="scripted", messages=USER, system="Be brief.").input_tokens
     assert count > sdk.messages.count_tokens(model="scripted", messages=USER).input_tokens > 0

@@ -1,12 +1,13 @@
-"""GET /v1/models and GET /v1/models/{id}."""
+"""GET /v1/models and GET /v1/models/{id}; Anthropic's clients, told by their version header, get Anthropic's shape."""
 
 from __future__ import annotations
+
+from datetime import UTC, datetime
 
 from fastapi import APIRouter, Request
 
 from wllm_api.http_errors import NotFound
 from wllm_api.routes.common import serving_of
-from wllm_api.serving import Serving
 
 router = APIRouter()
 
@@ -15,7 +16,10 @@ router = APIRouter()
 async def list_models(request: Request) -> dict[str, object]:
     """The names that the served model goes by."""
     serving = serving_of(request)
-    return {"object": "list", "data": [_model(name, serving) for name in serving.names]}
+    data = [_model(name, request) for name in serving.names]
+    if _from_anthropic(request):
+        return {"data": data, "has_more": False, "first_id": serving.names[0], "last_id": serving.names[-1]}
+    return {"object": "list", "data": data}
 
 
 @router.get("/models/{model_id:path}")
@@ -28,11 +32,25 @@ async def retrieve_model(request: Request, model_id: str) -> dict[str, object]:
             param="model",
             code="model_not_found",
         )
-    return _model(model_id, serving)
+    return _model(model_id, request)
 
 
-def _model(name: str, serving: Serving) -> dict[str, object]:
+def _from_anthropic(request: Request) -> bool:
+    return "anthropic-version" in request.headers
+
+
+def _model(name: str, request: Request) -> dict[str, object]:
+    serving = serving_of(request)
     info = serving.engine.info
+    if _from_anthropic(request):
+        return {
+            "id": name,
+            "type": "model",
+            "display_name": name,
+            "created_at": datetime.fromtimestamp(serving.created, UTC).isoformat(),
+            "lifecycle": "active",
+            "max_input_tokens": info.max_model_len if info is not None else None,
+        }
     return {
         "id": name,
         "object": "model",
