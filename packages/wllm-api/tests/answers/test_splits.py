@@ -107,27 +107,24 @@ def test_messages(cases: list[Case]) -> None:
     assert reasons == {"max_tokens", "stop_sequence"}
 
 
-def response(case: Case, generation: Generation, *, logprobs: bool) -> ResponseAnswer:
-    include = ["message.output_text.logprobs"] if logprobs else []
-    body = ResponsesRequest.model_validate({"input": "Hi", "include": include})
+def response(case: Case, generation: Generation) -> ResponseAnswer:
+    body = ResponsesRequest.model_validate({"input": "Hi", "include": ["message.output_text.logprobs"]})
     names = LogprobsFormat(case.tokenizer, as_ids=False)
-    answer = ResponseAnswer(body, generation, case.params, unique="1", model_name="m", logprobs=names)
-    answer._head["created_at"] = 0
-    return answer
+    return ResponseAnswer(body, generation, case.params, unique="1", model_name="m", logprobs=names)
 
 
 def test_responses(cases: list[Case]) -> None:
     statuses = set()
     for case in cases:
-        whole = asyncio.run(response(case, case.generation(cut=False), logprobs=True).whole())
-        *events, end = collected(response(case, case.generation(cut=True), logprobs=True).stream())
+        whole = asyncio.run(response(case, case.generation(cut=False)).whole())
+        *events, end = collected(response(case, case.generation(cut=True)).stream())
         part = cast(Any, whole)["output"][0]["content"][0]
         deltas = [event for event in events if event["type"] == "response.output_text.delta"]
         assert "".join(event["delta"] for event in deltas) == part["text"]
         assert [row for event in deltas for row in event["logprobs"]] == part["logprobs"]
         assert [event["sequence_number"] for event in (*events, end)] == list(range(len(events) + 1))
         for body in (whole, end["response"]):
-            body["completed_at"] = None
+            body["created_at"] = body["completed_at"] = None
         assert end["response"] == whole
         statuses.add(whole["status"])
     assert statuses == {"completed", "incomplete"}

@@ -1,6 +1,5 @@
 """/v1/responses with OpenAI's own SDK, and byte by byte where the SDK would hide something."""
 
-import contextlib
 import json
 import os
 import signal
@@ -47,17 +46,16 @@ def events_of(client: httpx.Client, **fields: Any) -> list[dict[str, Any]]:
     with client.stream("POST", "/v1/responses", json=body) as answer:
         assert answer.status_code == 200, answer.read()
         assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
-        with contextlib.suppress(httpx.RemoteProtocolError):
-            for line in answer.iter_lines():
-                if line.startswith("event: "):
-                    name = line.removeprefix("event: ")
-                elif line.startswith("data: "):
-                    data = json.loads(line.removeprefix("data: "))
-                    assert data["type"] == name, "each event has its name on a line of its own"
-                    assert data["sequence_number"] == len(events)
-                    events.append(data)
-                else:
-                    assert line == "" or line.startswith(":")
+        for line in answer.iter_lines():
+            if line.startswith("event: "):
+                name = line.removeprefix("event: ")
+            elif line.startswith("data: "):
+                data = json.loads(line.removeprefix("data: "))
+                assert data["type"] == name, "each event has its name on a line of its own"
+                assert data["sequence_number"] == len(events)
+                events.append(data)
+            else:
+                assert line == "" or line.startswith(":")
     return events
 
 
