@@ -28,7 +28,7 @@ from wllm_api.middleware.paths import Paths
 from wllm_api.openapi import describe_bodies
 from wllm_api.routes import chat, completions, messages, models, ollama, ollama_models, responses, status, tokens
 from wllm_api.serving import Serving
-from wllm_api.settings import Access, Limits
+from wllm_api.settings import Access, Limits, Parsers
 from wllm_api.version import package_version
 from wllm_sched.messages import ModelInfo
 
@@ -39,6 +39,7 @@ def create_app(
     served_model_names: Sequence[str],
     access: Access | None = None,
     limits: Limits | None = None,
+    parsers: Parsers | None = None,
     metrics_prefix: str = "wllm:",
     on_ready: Callable[[ModelInfo], None] | None = None,
 ) -> FastAPI:
@@ -52,6 +53,7 @@ def create_app(
         served_model_names,
         access=access,
         limits=limits or Limits(),
+        parsers=parsers or Parsers(),
         metrics=Metrics(engine, served_model_names[0], metrics_prefix),
     )
     app = FastAPI(

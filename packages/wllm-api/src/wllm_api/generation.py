@@ -31,13 +31,17 @@ class Job(NamedTuple):
 
 
 class Generation:
-    """The answers to `jobs`; choice `c` is sample `c % n` of prompt `c // n`."""
+    """The answers to `jobs`; choice `c` is sample `c % n` of prompt `c // n`; `kept` as in `OutputText`."""
 
-    def __init__(self, serving: Serving, model: ServedModel, jobs: Sequence[Job]) -> None:
+    def __init__(
+        self, serving: Serving, model: ServedModel, jobs: Sequence[Job], *, kept: frozenset[int] = frozenset()
+    ) -> None:
         self._serving = serving
         self._jobs = jobs
         self._n = jobs[0].params.n
-        self._outputs = [OutputText(model.tokenizer, job.token_ids, job.params) for job in jobs for _ in range(self._n)]
+        self._outputs = [
+            OutputText(model.tokenizer, job.token_ids, job.params, kept=kept) for job in jobs for _ in range(self._n)
+        ]
         self._cached = [0] * len(jobs)
         self._started = [False] * len(jobs)
         self._held: list[list[TokenEvent]] = [[] for _ in jobs]

@@ -23,6 +23,7 @@ async def chat_prompt(
     add_generation_prompt: bool,
     continue_final_message: bool,
     extra: Mapping[str, object],
+    tools: Sequence[Mapping[str, object]] | None = None,
 ) -> str:
     """The prompt text; raises `InvalidRequest` when the template refuses the conversation."""
 
@@ -32,6 +33,7 @@ async def chat_prompt(
             add_generation_prompt=add_generation_prompt and not continue_final_message,
             continue_final_message=continue_final_message,
             extra=extra,
+            tools=tools,
         )
 
     try:

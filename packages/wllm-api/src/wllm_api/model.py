@@ -12,13 +12,16 @@ from typing import TypeVar
 
 from wllm_api.errors import InvalidText, TemplateError
 from wllm_api.http_errors import ContextLengthExceeded, InvalidRequest
+from wllm_api.settings import Parsers
 from wllm_api.text import ChatTemplate, Tokenizer
+from wllm_api.tools import answer_format
 from wllm_sched.messages import ModelInfo
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+DEFAULT_PARSERS = Parsers()
 # Below this a text is tokenised faster than a thread is woken.
 LONG_TEXT = 2_000
 
@@ -29,8 +32,9 @@ class ServedModel:
     A model loaded without a tokenizer takes token ids only, and every text it gives is empty.
     """
 
-    def __init__(self, info: ModelInfo) -> None:
+    def __init__(self, info: ModelInfo, parsers: Parsers = DEFAULT_PARSERS) -> None:
         self.info = info
+        self.format = answer_format(info.chat_template, tools=parsers.tools, reasoning=parsers.reasoning)
         self.has_tokenizer = info.tokenizer_json is not None
         self.tokenizer = Tokenizer.from_json(info.tokenizer_json) if info.tokenizer_json else Tokenizer.empty()
         self.template: ChatTemplate | None = None
@@ -71,6 +75,7 @@ class ServedModel:
         add_generation_prompt: bool,
         continue_final_message: bool,
         extra: Mapping[str, object],
+        tools: Sequence[Mapping[str, object]] | None = None,
     ) -> str:
         """The prompt text of a conversation; raises `InvalidRequest` with the template's own words."""
         template = self.template
@@ -84,6 +89,7 @@ class ServedModel:
                 size > LONG_TEXT,
                 lambda: template.render(
                     messages,
+                    tools=tools,
                     add_generation_prompt=add_generation_prompt,
                     continue_final_message=continue_final_message,
                     extra=extra,

@@ -12,7 +12,7 @@ from wllm_api.errors import EngineState
 from wllm_api.http_errors import NotFound, Unavailable
 from wllm_api.metrics import Metrics
 from wllm_api.model import ServedModel
-from wllm_api.settings import Access, Limits
+from wllm_api.settings import Access, Limits, Parsers
 
 if TYPE_CHECKING:
     from wllm_api.generation import Generation
@@ -30,13 +30,21 @@ class Serving:
     """One server's shared state; `fatal` is the reason why it must end, None while all is well."""
 
     def __init__(
-        self, engine: EngineClient, names: Sequence[str], *, access: Access, limits: Limits, metrics: Metrics
+        self,
+        engine: EngineClient,
+        names: Sequence[str],
+        *,
+        access: Access,
+        limits: Limits,
+        metrics: Metrics,
+        parsers: Parsers,
     ) -> None:
         self.engine = engine
         self.names = tuple(names)
         self.access = access
         self.limits = limits
         self.metrics = metrics
+        self.parsers = parsers
         self.ignored_seen: set[str] = set()
         self.running: set[Generation] = set()
         self.closing = False
@@ -107,7 +115,7 @@ class Serving:
             if info is None or (self._model is not None and self._model.info is info):
                 return
             try:
-                self._model = await asyncio.to_thread(ServedModel, info)
+                self._model = await asyncio.to_thread(ServedModel, info, self.parsers)
             except Exception as error:
                 # Whatever it is: without its text side the server would say "loading" for ever.
                 self._fault = f"the model's text side cannot be used: {type(error).__name__}: {error}"

@@ -19,6 +19,14 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Parsers:
+    """How answers are taken apart: names of `wllm_api.tools`, "auto" to go by the chat template, "none" for not."""
+
+    tools: str = "auto"
+    reasoning: str = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What one server takes on, and how long it waits.
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from wllm.bench.command import add_bench
 from wllm.console import complain, use_utf8
 from wllm.flags import add_engine_flags, engine_settings
+from wllm_api.tools import REASONING_PARSERS, TOOL_PARSERS
 
 EPILOG = """examples:
   wllm serve                                   the small default model on http://127.0.0.1:8000/v1
@@ -85,6 +86,18 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     group.add_argument("--allowed-origin", action="append", default=[], metavar="URL", help="web page origin to allow")
     group.add_argument("--allowed-host", action="append", default=[], metavar="NAME", help="host name to answer to")
+    group.add_argument(
+        "--tool-parser",
+        choices=TOOL_PARSERS,
+        default="auto",
+        help="how the model writes tool calls (default: by its chat template)",
+    )
+    group.add_argument(
+        "--reasoning-parser",
+        choices=REASONING_PARSERS,
+        default="auto",
+        help="how the model marks its reasoning (default: by its chat template)",
+    )
     group.add_argument("--metrics-prefix", default="wllm:", help="prefix of the names in /metrics (default: wllm:)")
     serve.set_defaults(run=_serve)
 
@@ -114,6 +127,8 @@ def _serve(args: argparse.Namespace) -> int:
         allowed_origins=args.allowed_origin,
         allowed_hosts=args.allowed_host,
         metrics_prefix=args.metrics_prefix,
+        tool_parser=args.tool_parser,
+        reasoning_parser=args.reasoning_parser,
     )
     return serve(args.model, engine_settings(args), options)
 

@@ -15,7 +15,7 @@ from wllm.default_model import default_model
 from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
 from wllm_api.server import serve as serve_app
-from wllm_api.settings import Access
+from wllm_api.settings import Access, Parsers
 from wllm_runtime import EngineConfig
 from wllm_sched import ModelInfo
 
@@ -36,6 +36,8 @@ class ServeOptions:
     allowed_origins: Sequence[str]
     allowed_hosts: Sequence[str]
     metrics_prefix: str
+    tool_parser: str
+    reasoning_parser: str
 
 
 class Announcer:
@@ -81,6 +83,7 @@ def serve(model: str | None, engine_settings: Mapping[str, Any], options: ServeO
             allowed_origins=tuple(options.allowed_origins),
             allowed_hosts=(options.host, *options.allowed_hosts),
         ),
+        parsers=Parsers(tools=options.tool_parser, reasoning=options.reasoning_parser),
         metrics_prefix=options.metrics_prefix,
         on_ready=announcer.ready,
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 from wllm_api.answers.base import Answer, Gained
 from wllm_api.answers.logprobs import LogprobsFormat
+from wllm_api.answers.message import MessageText
 from wllm_api.generation import Generation
 from wllm_api.schemas.chat import ChatRequest
 
@@ -27,17 +29,25 @@ class ChatAnswer(Answer):
         prompt_token_ids: list[int],
         logprobs: LogprobsFormat,
         echo: str,
+        new_message: Callable[[], MessageText],
     ) -> None:
         super().__init__(body, generation, answer_id=answer_id, model_name=model_name)
         self._body = body
         self._prompt_token_ids = prompt_token_ids
         self._logprobs = logprobs
         self._echo = echo
+        self._messages: defaultdict[int, MessageText] = defaultdict(new_message)
 
     def whole_choice(self, number: int, gained: Gained) -> dict[str, object]:
         """A choice with its message."""
-        message = {"role": "assistant", "content": self._echo + gained.text, "refusal": None}
-        return {"index": number, "message": message, **self._rest(gained)}
+        text = self._messages[number]
+        found = text.add(gained.text, gained.finish_reason)
+        content = self._echo + found.pop("content", "")
+        message: dict[str, object] = {"role": "assistant", "content": content, "refusal": None}
+        if calls := found.pop("tool_calls", None):
+            message["content"] = content or None
+            found["tool_calls"] = [{name: value for name, value in call.items() if name != "index"} for call in calls]
+        return {"index": number, "message": {**message, **found}, **self._rest(gained, text)}
 
     def chunk_choices(self, number: int, gained: Gained, *, first: bool) -> Iterator[dict[str, object]]:
         """The role first, then text as it comes."""
@@ -47,10 +57,13 @@ class ChatAnswer(Answer):
             if self._body.return_token_ids:
                 opening["prompt_token_ids"] = self._prompt_token_ids
             yield opening
-        text = (self._echo if first else "") + gained.text
-        rest = self._rest(gained)
-        if text or any(value is not None for value in rest.values()):
-            yield {"index": number, "delta": {"content": text} if text else {}, **rest}
+        text = self._messages[number]
+        delta = text.add(gained.text, gained.finish_reason)
+        if first and self._echo:
+            delta["content"] = self._echo + delta.get("content", "")
+        rest = self._rest(gained, text)
+        if delta or any(value is not None for value in rest.values()):
+            yield {"index": number, "delta": delta, **rest}
 
     def extras(self) -> dict[str, object]:
         """What vLLM's own request fields ask for."""
@@ -61,11 +74,11 @@ class ChatAnswer(Answer):
             extras["prompt_logprobs"] = self._logprobs.prompt(self.generation.prompt_logprobs[0] or ())
         return extras
 
-    def _rest(self, gained: Gained) -> dict[str, object]:
+    def _rest(self, gained: Gained, text: MessageText) -> dict[str, object]:
         rows = self._logprobs.chat(gained.logprobs) if self._body.logprobs else []
         rest: dict[str, object] = {
             "logprobs": {"content": rows, "refusal": None} if rows else None,
-            "finish_reason": gained.finish_reason,
+            "finish_reason": text.finish_reason,
         }
         if self._body.return_token_ids:
             rest["token_ids"] = gained.token_ids or None

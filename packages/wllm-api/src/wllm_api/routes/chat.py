@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
 
 from wllm_api.answers.chat import ChatAnswer
+from wllm_api.answers.message import MessageText
 from wllm_api.bodies import body_of
 from wllm_api.disconnect import until_disconnect
 from wllm_api.generation import Generation, Job
@@ -24,6 +25,7 @@ from wllm_api.routes.common import (
 )
 from wllm_api.schemas.chat import ChatRequest
 from wllm_api.sse import EventStream
+from wllm_api.tool_offer import offered_tools
 
 router = APIRouter()
 
@@ -43,12 +45,14 @@ async def create_chat_completion(
 
 async def _prepare(request: Request, body: ChatRequest, model: ServedModel) -> ChatAnswer:
     refuse_streamed_prompt_logprobs(body)
+    offered = offered_tools(body, model)
     text = await chat_prompt(
         body.messages,
         model,
         add_generation_prompt=body.add_generation_prompt,
         continue_final_message=body.continue_final_message,
         extra=_template_variables(body),
+        tools=[tool.for_template() for tool in offered] or None,
     )
     token_ids = await model.encode(text, add_special_tokens=body.add_special_tokens, param="messages")
     token_ids = truncated(token_ids, body, model)
@@ -63,14 +67,26 @@ async def _prepare(request: Request, body: ChatRequest, model: ServedModel) -> C
     )
     serving = serving_of(request)
     last = body.messages[-1]
+    special = model.tokenizer.special_ids(model.format.marks(with_tools=bool(offered)))
+    new_parser = model.format.parser(
+        text,
+        tools={tool.function.name: tool.function.parameters or {} for tool in offered} if offered else None,
+        special=frozenset(special) if body.skip_special_tokens else frozenset(),
+    )
     return ChatAnswer(
         body,
-        Generation(serving, model, [Job(token_ids, params)]),
+        Generation(serving, model, [Job(token_ids, params)], kept=frozenset(special.values())),
         answer_id=answer_id("chatcmpl", body),
         model_name=body.model or serving.names[0],
         prompt_token_ids=token_ids,
         logprobs=logprobs_format(body, model),
         echo=(last.content or "") if body.echo and last.role == "assistant" else "",
+        new_message=lambda: MessageText(
+            new_parser(),
+            show_reasoning=body.include_reasoning,
+            max_calls=None if body.parallel_tool_calls else 1,
+            short_ids=model.format.short_ids,
+        ),
     )
 
 

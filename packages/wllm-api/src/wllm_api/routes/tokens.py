@@ -7,7 +7,6 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 
 from wllm_api.bodies import body_of
-from wllm_api.http_errors import Unsupported
 from wllm_api.messages import chat_prompt
 from wllm_api.model import LONG_TEXT, in_thread
 from wllm_api.routes.common import serving_of
@@ -22,8 +21,6 @@ async def tokenize(
 ) -> dict[str, object]:
     """The token ids of a text or a conversation."""
     model = await serving_of(request).model(body.model)
-    if body.tools:
-        raise Unsupported("'tools' are not supported by this server. Leave them out.", param="tools")
     if body.messages is not None:
         param, default = "messages", False
         text = await chat_prompt(
@@ -32,6 +29,7 @@ async def tokenize(
             add_generation_prompt=body.add_generation_prompt,
             continue_final_message=body.continue_final_message,
             extra=body.chat_template_kwargs,
+            tools=[tool.for_template() for tool in body.tools] or None,
         )
     else:
         param, default, text = "prompt", True, body.prompt or ""

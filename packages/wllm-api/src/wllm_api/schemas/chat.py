@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictSt
 from wllm_api.http_errors import InvalidRequest, Unsupported
 from wllm_api.schemas.base import Flag, Part
 from wllm_api.schemas.sampling import MAX_LOGPROBS, SamplingFields
+from wllm_api.schemas.tools import MAX_TOOLS, Tool, ToolChoice
 
 Role = Literal["developer", "system", "user", "assistant", "tool", "function"]
 
@@ -75,6 +76,7 @@ class ChatMessage(Part):
 class ChatRequest(SamplingFields):
     """A chat completion request."""
 
+    no_effect: ClassVar[frozenset[str]] = SamplingFields.no_effect - {"include_reasoning", "parallel_tool_calls"}
     unsupported: ClassVar[Mapping[str, tuple[object, ...]]] = {
         **SamplingFields.unsupported,
         "audio": (),
@@ -90,8 +92,10 @@ class ChatRequest(SamplingFields):
     max_completion_tokens: Annotated[StrictInt, Field(ge=-1), AfterValidator(_not_zero)] | None = None
     logprobs: Flag = False
     top_logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_LOGPROBS)] | None = None
-    tools: list[dict[str, Any]] = Field(default_factory=list)
-    tool_choice: StrictStr | dict[str, Any] | None = None
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: Flag = True
+    include_reasoning: Flag = True
     response_format: dict[str, Any] | None = None
     reasoning_effort: StrictStr | None = None
     add_generation_prompt: Flag = True
@@ -115,9 +119,8 @@ class ChatRequest(SamplingFields):
 
     @classmethod
     def refuse_unsupported(cls, data: Mapping[str, object]) -> None:
-        """Also tools and response formats, whose harmless forms need more than a list."""
+        """Also response formats, whose harmless forms need more than a list."""
         super().refuse_unsupported(data)
-        _refuse_tools(data.get("tools"), data.get("tool_choice"))
         _refuse_format(data.get("response_format"))
 
     @model_validator(mode="after")
@@ -130,13 +133,6 @@ class ChatRequest(SamplingFields):
             if self.messages[-1].role != "assistant":
                 raise ValueError("'continue_final_message' needs an assistant message at the end of 'messages'")
         return self
-
-
-def _refuse_tools(tools: object, choice: object) -> None:
-    if isinstance(tools, list) and tools and choice != "none":
-        raise Unsupported("'tools' are not supported by this server. Leave them out.", param="tools")
-    if choice is not None and choice not in ("none", "auto"):
-        raise InvalidRequest("'tool_choice' asks for a tool call, but 'tools' is empty.", param="tool_choice")
 
 
 def _refuse_format(wanted: object) -> None:

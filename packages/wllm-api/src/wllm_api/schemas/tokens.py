@@ -8,6 +8,7 @@ from pydantic import Field, StrictStr, model_validator
 
 from wllm_api.schemas.base import Body, Flag, TokenId
 from wllm_api.schemas.chat import ChatMessage
+from wllm_api.schemas.tools import MAX_TOOLS, Tool
 
 
 class TokenizeRequest(Body):
@@ -16,7 +17,7 @@ class TokenizeRequest(Body):
     model: StrictStr | None = None
     prompt: StrictStr | None = None
     messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
-    tools: list[dict[str, Any]] = Field(default_factory=list)
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
     add_special_tokens: Flag | None = None
     add_generation_prompt: Flag = True
     continue_final_message: Flag = False

@@ -13,16 +13,24 @@ _LONGEST_HALF = 3  # bytes that an unfinished UTF-8 character can have
 class Detokenizer:
     """The text that follows `prompt_token_ids`, never a part of a character.
 
+    `kept` are special tokens that are shown although the others are skipped.
+
     The pieces joined are the decode of prompt and output together, less the prompt's text and an unfinished last
     character. `tokenizers.decoders.DecodeStream` is not used: it is primed with the whole prompt, holds text back
     without limit while bytes are invalid, and can fail in the middle of a stream.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int] = (), *, skip_special_tokens: bool = True
+        self,
+        tokenizer: Tokenizer,
+        prompt_token_ids: Sequence[int] = (),
+        *,
+        skip_special_tokens: bool = True,
+        kept: frozenset[int] = frozenset(),
     ) -> None:
         self._tokenizer = tokenizer
         self._skip = skip_special_tokens
+        self._kept = kept
         self._first = True
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         tail = b""
@@ -37,7 +45,8 @@ class Detokenizer:
 
     def push(self, token_id: int) -> str:
         """The text that became whole with this token, often one word, sometimes nothing."""
-        piece = self._tokenizer.piece(token_id, first=self._first, skip_special_tokens=self._skip)
+        skip = self._skip and token_id not in self._kept
+        piece = self._tokenizer.piece(token_id, first=self._first, skip_special_tokens=skip)
         if piece is None:
             return ""
         self._first = False

@@ -42,12 +42,21 @@ class OutputText:
     """Assembles one sample's text; the deltas' texts joined are the answer.
 
     Stop strings are looked for in the text that follows the first `min_tokens` tokens. An unfinished character at the
-    very end is left out.
+    very end is left out. `kept` are special tokens whose text is part of the answer in any case.
     """
 
-    def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int], params: SamplingParams) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        prompt_token_ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        kept: frozenset[int] = frozenset(),
+    ) -> None:
         stops = (params.stop,) if isinstance(params.stop, str) else params.stop or ()
-        self._detokenizer = Detokenizer(tokenizer, prompt_token_ids, skip_special_tokens=params.skip_special_tokens)
+        self._detokenizer = Detokenizer(
+            tokenizer, prompt_token_ids, skip_special_tokens=params.skip_special_tokens, kept=kept
+        )
         self._stops = StopStrings(stops, include=params.include_stop_str_in_output)
         self._params = params
         self._num_tokens = 0

@@ -6,7 +6,7 @@ Never truncates, pads or opens a file. Thread-safe: long texts are encoded in wo
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import tokenizers
 
@@ -66,6 +66,11 @@ class Tokenizer:
     def special_token_ids(self) -> frozenset[int]:
         """Ids of the special tokens, which `skip_special_tokens` leaves out of a text."""
         return self._special
+
+    def special_ids(self, names: Iterable[str]) -> dict[str, int]:
+        """Those of `names` that are special tokens, with their ids."""
+        ids = {name: self._inner.token_to_id(name) for name in names}
+        return {name: token_id for name, token_id in ids.items() if token_id in self._special}
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of `text`; raises `InvalidText`."""

@@ -1,0 +1,20 @@
+"""An answer's text taken apart: what is shown, what was thought, which functions are called with what.
+
+One parser for each way that a family of models writes these, chosen from the model's chat template and tokens. Pure
+functions of strings: no field of a request is known here.
+"""
+
+from wllm_api.tools.calls import Tools
+from wllm_api.tools.choice import REASONING_PARSERS, TOOL_PARSERS, AnswerFormat, answer_format
+from wllm_api.tools.parser import AnswerParser
+from wllm_api.tools.sink import Piece
+
+__all__ = [
+    "REASONING_PARSERS",
+    "TOOL_PARSERS",
+    "AnswerFormat",
+    "AnswerParser",
+    "Piece",
+    "Tools",
+    "answer_format",
+]

@@ -1,0 +1,98 @@
+"""Families that write each argument between tags, as plain text: its schema tells what JSON it becomes."""
+
+from __future__ import annotations
+
+import json
+
+from wllm_api.tools.calls import CallSyntax, Tools, begin, json_of, property_of
+from wllm_api.tools.sink import Sink
+from wllm_api.tools.source import Read, Source
+
+
+class ArgumentWriter:
+    """Writes an arguments object, one member at a time."""
+
+    def __init__(self, name: str, sink: Sink, tools: Tools) -> None:
+        self._name = name
+        self._sink = sink
+        self._tools = tools
+        self._before = "{"
+
+    def add(self, key: str, text: str) -> None:
+        """One argument in the words of the model."""
+        value = json_of(text, property_of(self._tools, self._name, key))
+        self._sink.arguments(f"{self._before}{json.dumps(key, ensure_ascii=False)}: {value}")
+        self._before = ", "
+
+    def close(self) -> None:
+        """The object is complete."""
+        self._sink.arguments("{}" if self._before == "{" else "}")
+
+
+class QwenCoder(CallSyntax):
+    """Qwen3-Coder: <tool_call><function=name><parameter=key>value</parameter></function></tool_call>."""
+
+    marks = ("<tool_call>", "<function=")
+    strays = ("</tool_call>",)
+
+    def read(self, mark: str, source: Source, sink: Sink, tools: Tools, *, strict: bool) -> Read[bool]:
+        """One call; the outer tags may be missing."""
+        if mark == "<tool_call>":
+            yield from source.skip()
+            if not (yield from source.literal("<function=")):
+                return False
+        name, end = yield from source.text_until(">", "\n")
+        name = name.strip().strip("\"'")
+        if end != ">" or not name or (strict and name not in tools):
+            return False
+        begin(name, source, sink)
+        if not (yield from self._arguments(ArgumentWriter(name, sink, tools), source)):
+            return True
+        yield from source.skip()
+        yield from source.literal("</tool_call>")
+        return True
+
+    def _arguments(self, writer: ArgumentWriter, source: Source) -> Read[bool]:
+        while True:
+            _, tag = yield from source.text_until("<parameter=", "</function>", "</tool_call>")
+            if tag is None:
+                return False
+            if tag != "<parameter=":
+                writer.close()
+                return tag == "</function>"
+            key, end = yield from source.text_until(">")
+            text, closed = yield from source.text_until("</parameter>")
+            if end is None or closed is None:
+                return False
+            # The template puts each value on lines of its own.
+            writer.add(key.strip().strip("\"'"), text.removeprefix("\n").removesuffix("\n"))
+
+
+class Glm(CallSyntax):
+    """GLM 4.5 and later: <tool_call>name, then <arg_key> and <arg_value> in turns."""
+
+    marks = ("<tool_call>",)
+    strays = ("</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<|observation|>")
+
+    def read(self, mark: str, source: Source, sink: Sink, tools: Tools, *, strict: bool) -> Read[bool]:
+        """One call."""
+        yield from source.skip()
+        name, tag = yield from source.text_until("<arg_key>", "</tool_call>", "\n")
+        name = name.strip()
+        if tag is None or not name or " " in name or (strict and name not in tools):
+            return False
+        begin(name, source, sink)
+        writer = ArgumentWriter(name, sink, tools)
+        while tag is not None:
+            if tag == "</tool_call>":
+                writer.close()
+                return True
+            if tag == "<arg_key>":
+                key, end = yield from source.text_until("</arg_key>")
+                _, opened = yield from source.text_until("<arg_value>")
+                text, closed = yield from source.text_until("</arg_value>")
+                if end is None or opened is None or closed is None:
+                    return True
+                writer.add(key.strip(), text)
+            _, tag = yield from source.text_until("<arg_key>", "</tool_call>")
+        return True

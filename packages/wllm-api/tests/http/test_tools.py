@@ -1,0 +1,246 @@
+"""Tools and reasoning over HTTP: what is offered to the model, what comes back, whole and streamed."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from wllm_api.testing import sse_data
+
+USER = [{"role": "user", "content": "Weather in Paris?"}]
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Größe <b>",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    },
+}
+NOW = {"type": "function", "function": {"name": "now", "description": None}}
+NAMED = {"type": "function", "function": {"name": "now"}}
+TEMPLATE = (
+    "{% if tools %}<|im_start|>system\n{% for t in tools %}{{ t | tojson(ensure_ascii=False) }}\n{% endfor %}"
+    "<tool_call></tool_call><|im_end|>\n{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}{# </think> #}"
+)
+CALLS = "".join(
+    f'<tool_call>\n{{"name": "get_weather", "arguments": {{"city": "{city}"}}}}\n</tool_call>\n'
+    for city in ("Paris", "Rome")
+)
+REPLY = f"I must look.\n</think>\n\nOne moment.\n{CALLS}"
+
+
+@pytest.fixture(scope="module")
+def caller(start_server: Any) -> Iterator[httpx.Client]:
+    with start_server(chat_template=TEMPLATE, reply=REPLY) as client:
+        yield client
+
+
+def post(client: httpx.Client, **fields: Any) -> httpx.Response:
+    return client.post("/v1/chat/completions", json={"messages": USER, **fields})
+
+
+def whole(client: httpx.Client, **fields: Any) -> dict[str, Any]:
+    answer = post(client, **fields)
+    assert answer.status_code == 200, answer.text
+    choice: dict[str, Any] = answer.json()["choices"][0]
+    return choice
+
+
+def streamed(client: httpx.Client, **fields: Any) -> dict[str, Any]:
+    """The stream's choice put together as clients do it, with a check of every delta."""
+    message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
+    calls: list[dict[str, Any]] = []
+    reasons = []
+    for chunk in sse_data(post(client, stream=True, **fields).text.splitlines()):
+        if chunk is None:
+            continue
+        (choice,) = chunk["choices"]  # type: ignore[misc]
+        reasons.append(choice["finish_reason"])
+        delta = choice["delta"]
+        for name in ("content", "reasoning", "reasoning_content"):
+            if name in delta:
+                message[name] = (message.get(name) or "") + delta[name]
+        for call in delta.get("tool_calls", []):
+            assert isinstance(call["function"]["arguments"], str)
+            if call["index"] == len(calls):
+                assert call["id"]
+                assert call["type"] == "function"
+                calls.append({"id": call["id"], "type": "function", "function": {**call["function"]}})
+            else:
+                assert call["index"] == len(calls) - 1
+                assert "id" not in call
+                assert "name" not in call["function"]
+                calls[-1]["function"]["arguments"] += call["function"]["arguments"]
+    assert reasons[:-1] == [None] * (len(reasons) - 1)
+    if calls:
+        message["tool_calls"] = calls
+        message["content"] = message["content"] or None
+    return {"message": message, "finish_reason": reasons[-1]}
+
+
+def same(choice: dict[str, Any]) -> dict[str, Any]:
+    """A choice without what may differ from one request to the next."""
+    message = {**choice["message"]}
+    if "tool_calls" in message:
+        message["tool_calls"] = [call["function"] for call in message["tool_calls"]]
+    return {"message": message, "finish_reason": choice["finish_reason"]}
+
+
+def prompt_of(client: httpx.Client, **fields: Any) -> str:
+    ids = client.post("/tokenize", json=fields).raise_for_status().json()["tokens"]
+    prompt: str = client.post("/detokenize", json={"tokens": ids}).json()["prompt"]
+    return prompt
+
+
+def test_two_calls(caller: httpx.Client) -> None:
+    """R17."""
+    choice = whole(caller, tools=[WEATHER])
+    assert choice["finish_reason"] == "tool_calls"
+    message = choice["message"]
+    assert message["content"] == "One moment."
+    assert message["reasoning"] == message["reasoning_content"] == "I must look."
+    assert [call["function"]["name"] for call in message["tool_calls"]] == ["get_weather"] * 2
+    assert [json.loads(call["function"]["arguments"])["city"] for call in message["tool_calls"]] == ["Paris", "Rome"]
+    assert len({call["id"] for call in message["tool_calls"]}) == 2
+    assert message["tool_calls"][0].keys() == {"id", "type", "function"}
+
+
+@pytest.mark.parametrize("fields", [
+    {}, {"parallel_tool_calls": False}, {"include_reasoning": False}, {"tool_choice": "none"}, {"tool_choice": "auto"},
+    *({"max_tokens": count} for count in range(1, 200, 7)),
+])  # fmt: skip
+def test_streamed_is_whole(caller: httpx.Client, fields: dict[str, Any]) -> None:
+    """R18."""
+    fields = {"tools": [WEATHER], **fields}
+    assert same(streamed(caller, **fields)) == same(whole(caller, **fields))
+
+
+def test_one_call_only(caller: httpx.Client) -> None:
+    """R17."""
+    (call,) = whole(caller, tools=[WEATHER], parallel_tool_calls=False)["message"]["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"city": "Paris"}
+
+
+def test_cut_call_is_a_call(caller: httpx.Client) -> None:
+    """R18: from its name on; before that nothing of it is shown."""
+    seen = set()
+    for count in range(60, 150):
+        choice = whole(caller, tools=[WEATHER], max_tokens=count)
+        assert "tool_call>" not in (choice["message"]["content"] or "")
+        assert choice["finish_reason"] == "length"
+        seen.add(len(choice["message"].get("tool_calls", [])))
+    assert {0, 1} <= seen
+
+
+def test_reasoning_can_be_left_out(caller: httpx.Client) -> None:
+    message = whole(caller, tools=[WEATHER], include_reasoning=False)["message"]
+    assert message.keys() == {"role", "content", "refusal", "tool_calls"}
+
+
+def test_without_tools_calls_are_text(caller: httpx.Client) -> None:
+    choice = whole(caller)
+    assert choice["finish_reason"] == "stop"
+    assert choice["message"]["content"] == f"One moment.\n{CALLS}"
+    assert "tool_calls" not in choice["message"]
+
+
+def test_tools_are_shown(caller: httpx.Client) -> None:
+    """R26."""
+    prompt = prompt_of(caller, messages=USER, tools=[WEATHER, NOW])
+    assert json.dumps(WEATHER, ensure_ascii=False) in prompt
+    assert '{"type": "function", "function": {"name": "now"}}' in prompt
+
+
+def test_choice_decides_what_is_shown(caller: httpx.Client) -> None:
+    def tokens(**fields: Any) -> int:
+        count: int = post(caller, max_tokens=1, **fields).raise_for_status().json()["usage"]["prompt_tokens"]
+        return count
+
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [NAMED]}}
+    both = [WEATHER, NOW]
+    assert tokens(tools=both, tool_choice=allowed) == tokens(tools=[NOW])
+    assert tokens(tools=both) > tokens(tools=[NOW]) > tokens() == tokens(tools=both, tool_choice="none")
+
+
+@pytest.mark.parametrize("fields", [
+    {"tools": None, "tool_choice": None, "parallel_tool_calls": None}, {"tools": []},
+    {"tools": [], "tool_choice": "none"}, {"tools": [NOW], "tool_choice": "auto"},
+    {"tools": [{"type": "function", "function": {"name": "introspect", "description": None,
+                                                 "parameters": {"properties": {}, "type": "object"}}}]},
+])  # fmt: skip
+def test_nulls_and_empty_lists(caller: httpx.Client, fields: dict[str, Any]) -> None:
+    """R20, R21."""
+    assert post(caller, max_tokens=1, **fields).status_code == 200
+
+
+@pytest.mark.parametrize(("fields", "param", "words"), [
+    ({"tools": [], "tool_choice": "required"}, "tool_choice", "empty"),
+    ({"tool_choice": NAMED}, "tool_choice", "empty"),
+    ({"tools": [NOW], "tool_choice": "required"}, "tool_choice", "structured output"),
+    ({"tools": [NOW], "tool_choice": NAMED}, "tool_choice", "structured output"),
+    ({"tools": [WEATHER], "tool_choice": NAMED}, "tool_choice", "'now'"),
+    ({"tools": [NOW], "tool_choice": "always"}, "tool_choice", "always"),
+    ({"tools": [NOW], "tool_choice": {"type": "custom"}}, "tool_choice", "custom"),
+    ({"tools": [NOW], "tool_choice": {"type": "function"}}, "tool_choice", "function"),
+    ({"tools": [NOW], "tool_choice": 3}, "tool_choice", ""),
+    ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools", "custom"),
+    ({"tools": [{"type": "function"}]}, "tools", "function"),
+    ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools", "name"),
+    ({"tools": [{"type": "function", "function": {"name": "f", "parameters": "x"}}]}, "tools", "parameters"),
+    ({"tools": [NOW] * 129}, "tools", "128"),
+    ({"tools": "x"}, "tools", ""),
+    ({"tools": [NOW], "parallel_tool_calls": "yes"}, "parallel_tool_calls", ""),
+])  # fmt: skip
+def test_refusals(caller: httpx.Client, fields: dict[str, Any], param: str, words: str) -> None:
+    answer = post(caller, **fields)
+    assert answer.status_code == 400, answer.text
+    error = answer.json()["error"]
+    assert (error["param"] or "").startswith(param)
+    assert words in error["message"]
+
+
+@pytest.mark.parametrize("depth", [50, 900, 100_000])
+def test_deep_parameters_are_taken_or_refused(caller: httpx.Client, depth: int) -> None:
+    tool = '{"type": "function", "function": {"name": "f", "parameters": {"a": ' + "[" * depth + "]" * depth + "}}}"
+    body = '{"messages": [{"role": "user", "content": "x"}], "max_tokens": 1, "tools": [' + tool + "]}"
+    answer = caller.post("/v1/chat/completions", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (200, 400), answer.text
+
+
+def test_history_reaches_a_template_with_tools(caller: httpx.Client) -> None:
+    """R19."""
+    call = {"id": "0", "type": "function", "function": {"name": "get_weather", "arguments": '{"city":"Boston"}'}}
+    history = [
+        *USER,
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "0", "content": "22 C"},
+    ]
+    assert post(caller, messages=history, tools=[WEATHER], max_tokens=1).status_code == 200
+    prompt = prompt_of(caller, messages=history)
+    assert '<tool_call>{"name": "get_weather", "arguments": {"city": "Boston"}}</tool_call>' in prompt
+    assert "22 C" in prompt
+
+
+def test_model_whose_calls_are_not_known(client: httpx.Client) -> None:
+    answer = post(client, tools=[NOW])
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "tools"
+    assert "--tool-parser" in answer.json()["error"]["message"]
+    assert post(client, tools=[NOW], tool_choice="none", max_tokens=1).status_code == 200
+
+
+def test_logprobs_cover_every_token(caller: httpx.Client) -> None:
+    """Rows go by tokens, wherever their text goes."""
+    chunks = list(sse_data(post(caller, tools=[WEATHER], stream=True, logprobs=True).text.splitlines()))
+    rows = [
+        row["token"]
+        for chunk in chunks
+        if chunk is not None
+        for choice in chunk["choices"]  # type: ignore[attr-defined]
+        for row in (choice["logprobs"] or {"content": []})["content"]
+    ]
+    assert "".join(rows) == REPLY
