@@ -116,7 +116,7 @@ def test_chat_refuses_what_it_cannot_do(fields: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("fields", [
     {"tools": None, "tool_choice": None, "parallel_tool_calls": None}, {"tools": []},
-    {"tools": [], "tool_choice": "none"}, 
+    {"tools": [], "tool_choice": "none"},
     {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "none"},
     {"response_format": {"type": "text"}}, {"modalities": ["text"]}, {"function_call": "none"},
 ])  # fmt: skip
