@@ -17,7 +17,7 @@ from starlette.middleware import Middleware
 from wllm_api.client import EngineClient
 from wllm_api.disconnect import ClientGone, end
 from wllm_api.error_bodies import refusal_response
-from wllm_api.http_errors import HttpError, InvalidRequest, MethodNotAllowed, NotFound
+from wllm_api.http_errors import HttpError, InvalidRequest, MethodNotAllowed, NotFound, UnknownParser
 from wllm_api.metrics import Metrics
 from wllm_api.middleware.faults import Faults
 from wllm_api.middleware.hosts import Hosts
@@ -29,6 +29,7 @@ from wllm_api.openapi import describe_bodies
 from wllm_api.routes import chat, completions, messages, models, ollama, ollama_models, responses, status, tokens
 from wllm_api.serving import Serving
 from wllm_api.settings import Access, Limits, Parsers
+from wllm_api.tools import REASONING_PARSERS, TOOL_PARSERS
 from wllm_api.version import package_version
 from wllm_sched.messages import ModelInfo
 
@@ -45,15 +46,21 @@ def create_app(
 ) -> FastAPI:
     """The application; the first of `served_model_names` is the one that answers and metrics show.
 
-    `on_ready` is called once, when the first request would be taken.
+    `on_ready` is called once, when the first request would be taken. Raises `UnknownParser`.
     """
-    access = access or Access()
+    access, parsers = access or Access(), parsers or Parsers()
+    for kind, name, known in (
+        ("tool", parsers.tools, TOOL_PARSERS),
+        ("reasoning", parsers.reasoning, REASONING_PARSERS),
+    ):
+        if name not in known:
+            raise UnknownParser(f"There is no {kind} parser '{name}'. Use one of: {', '.join(known)}.")
     serving = Serving(
         engine,
         served_model_names,
         access=access,
         limits=limits or Limits(),
-        parsers=parsers or Parsers(),
+        parsers=parsers,
         metrics=Metrics(engine, served_model_names[0], metrics_prefix),
     )
     app = FastAPI(

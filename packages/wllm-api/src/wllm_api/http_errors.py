@@ -13,6 +13,7 @@ HttpError (ApiError)             status, OpenAI error type, `param`, `code`, ext
 └── Unavailable                  503  loading, restarting, overloaded, shutting down: try again
 ServeError (ApiError)            the server cannot start
 ├── PortUnavailable              in use, reserved by Windows, or not ours to take
+├── UnknownParser                no parser of tool calls or reasoning has this name
 └── ExposedWithoutKey            other machines could reach a server that has no key
 """
 
@@ -135,6 +136,10 @@ class ServeError(ApiError):
 
 class PortUnavailable(ServeError):
     """The address cannot be listened on."""
+
+
+class UnknownParser(ServeError):
+    """A parser that does not exist was asked for."""
 
 
 class ExposedWithoutKey(ServeError):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -50,6 +51,11 @@ class ServedModel:
     def knows_tools(self) -> bool:
         """Whether the chat template can show tool calls."""
         return "tool_calls" in (self.info.chat_template or "")
+
+    @property
+    def shows_tools(self) -> bool:
+        """Whether the chat template can show the tools on offer."""
+        return re.search(r"\btools\b", self.info.chat_template or "") is not None
 
     async def encode(self, text: str, *, add_special_tokens: bool, param: str) -> list[int]:
         """Token ids of `text`; an empty result becomes the begin (or else an end) token, since logits need a token."""

@@ -36,7 +36,7 @@ def offered_tools(body: ChatRequest, model: ServedModel) -> list[Tool]:
             "out, send 'tool_choice': 'none', or start the server with --tool-parser.",
             param="tools",
         )
-    if "tools" not in (model.info.chat_template or ""):
+    if not model.shows_tools:
         raise Unsupported("'tools' cannot be used: this model's chat template does not show any.", param="tools")
     return [tool for tool in body.tools if wanted is None or tool.function.name in wanted]
 

@@ -50,15 +50,21 @@ def whole(client: httpx.Client, **fields: Any) -> dict[str, Any]:
     return choice
 
 
+def chunks(client: httpx.Client, **fields: Any) -> Iterator[dict[str, Any]]:
+    """The choices of a stream."""
+    events: Iterator[Any] = sse_data(post(client, stream=True, **fields).text.splitlines())
+    for chunk in events:
+        if chunk is not None:
+            (choice,) = chunk["choices"]
+            yield choice
+
+
 def streamed(client: httpx.Client, **fields: Any) -> dict[str, Any]:
     """The stream's choice put together as clients do it, with a check of every delta."""
     message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
     calls: list[dict[str, Any]] = []
     reasons = []
-    for chunk in sse_data(post(client, stream=True, **fields).text.splitlines()):
-        if chunk is None:
-            continue
-        (choice,) = chunk["choices"]  # type: ignore[misc]
+    for choice in chunks(client, **fields):
         reasons.append(choice["finish_reason"])
         delta = choice["delta"]
         for name in ("content", "reasoning", "reasoning_content"):
@@ -235,12 +241,9 @@ def test_model_whose_calls_are_not_known(client: httpx.Client) -> None:
 
 def test_logprobs_cover_every_token(caller: httpx.Client) -> None:
     """Rows go by tokens, wherever their text goes."""
-    chunks = list(sse_data(post(caller, tools=[WEATHER], stream=True, logprobs=True).text.splitlines()))
     rows = [
         row["token"]
-        for chunk in chunks
-        if chunk is not None
-        for choice in chunk["choices"]  # type: ignore[attr-defined]
+        for choice in chunks(caller, tools=[WEATHER], logprobs=True)
         for row in (choice["logprobs"] or {"content": []})["content"]
     ]
     assert "".join(rows) == REPLY

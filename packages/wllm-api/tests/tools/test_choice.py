@@ -2,7 +2,11 @@
 
 import pytest
 
+from wllm_api.app import create_app
+from wllm_api.engine import EngineProcess
 from wllm_api.engine.scripted_model import build_tokenizer
+from wllm_api.http_errors import UnknownParser
+from wllm_api.settings import Parsers
 from wllm_api.text import Detokenizer, Tokenizer
 from wllm_api.tools import REASONING_PARSERS, TOOL_PARSERS, AnswerFormat, answer_format
 
@@ -56,3 +60,9 @@ def test_marks_that_are_special_tokens_are_kept() -> None:
     ids = tokenizer.encode("<|im_start|>it<|im_end|>", add_special_tokens=False)
     shown = Detokenizer(tokenizer, kept=frozenset(kept.values()))
     assert "".join(shown.push(token_id) for token_id in ids) == "<|im_start|>it"
+
+
+@pytest.mark.parametrize("parsers", [Parsers(tools="homes"), Parsers(reasoning="auto,none")])
+def test_unknown_parser_ends_the_start(parsers: Parsers) -> None:
+    with pytest.raises(UnknownParser, match="Use one of: auto, none, harmony"):
+        create_app(EngineProcess("never:started", {}), served_model_names=["m"], parsers=parsers)

@@ -172,9 +172,9 @@ Meaning = tuple[str, str, list[tuple[str, str]]]
 def new_parser(sample: Sample) -> AnswerParser:
     form = AnswerFormat(sample.tools, sample.thinking)
     marks = frozenset(form.marks(with_tools=True))
-    hidden = frozenset(mark for mark in marks if not mark.startswith(("<tool_call", "</tool_call", "<think", "</th")))
+    special = frozenset(mark for mark in marks if mark.startswith(("[", "<|")))
     tools = TOOLS if sample.tools is not None else None
-    return form.parser(sample.prompt, tools=tools, special=hidden)()
+    return form.parser(sample.prompt, tools=tools, special=special)()
 
 
 def meaning(pieces: Sequence[Piece]) -> Meaning:

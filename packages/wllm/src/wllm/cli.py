@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from wllm.bench.command import add_bench
 from wllm.console import complain, use_utf8
 from wllm.flags import add_engine_flags, engine_settings
-from wllm_api.tools import REASONING_PARSERS, TOOL_PARSERS
 
 EPILOG = """examples:
   wllm serve                                   the small default model on http://127.0.0.1:8000/v1
@@ -88,13 +87,13 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     group.add_argument("--allowed-host", action="append", default=[], metavar="NAME", help="host name to answer to")
     group.add_argument(
         "--tool-parser",
-        choices=TOOL_PARSERS,
+        metavar="NAME",
         default="auto",
         help="how the model writes tool calls (default: by its chat template)",
     )
     group.add_argument(
         "--reasoning-parser",
-        choices=REASONING_PARSERS,
+        metavar="NAME",
         default="auto",
         help="how the model marks its reasoning (default: by its chat template)",
     )

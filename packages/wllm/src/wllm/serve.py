@@ -59,7 +59,7 @@ class Announcer:
 
 
 def serve(model: str | None, engine_settings: Mapping[str, Any], options: ServeOptions) -> int:
-    """Serve until Ctrl+C; returns the exit code. Raises `ConfigError`, `PortUnavailable` or `ExposedWithoutKey`."""
+    """Serve until Ctrl+C; returns the exit code. Raises `ConfigError` or a `ServeError`."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     # The hub client's requests are its own affair.
     logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -18,11 +18,12 @@ class CallSyntax:
     """How a family writes calls; one object for all requests.
 
     `marks` begin a call anywhere; the character `bare_mark` begins one where nothing was shown before, and is then left
-    to `read`. `strays` are further special tokens that may stand around calls and are never shown.
+    to `read`. `inner` are the marks that `read` looks for. `strays` may stand around calls and are never shown.
     """
 
     marks: tuple[str, ...] = ()
     bare_mark = ""
+    inner: tuple[str, ...] = ()
     strays: tuple[str, ...] = ()
     short_ids = False
 

@@ -60,7 +60,7 @@ class AnswerFormat:
             return HARMONY_MARKS
         syntax = _SYNTAXES[self.tools] if with_tools and self.tools is not None else None
         thinking = THINKING[self.reasoning] if self.reasoning is not None else ()
-        return (*(() if syntax is None else (*syntax.marks, *syntax.strays)), *thinking)
+        return (*(() if syntax is None else (*syntax.marks, *syntax.inner, *syntax.strays)), *thinking)
 
     def parser(self, prompt: str, *, tools: Tools | None, special: frozenset[str]) -> Callable[[], AnswerParser]:
         """What makes a new parser for each answer to `prompt`; `special` are those of `marks` to be left out of texts.
@@ -73,7 +73,7 @@ class AnswerFormat:
         thinking = THINKING[self.reasoning] if self.reasoning is not None else None
         if syntax is None and thinking is None:
             return lambda: AnswerParser(plain, exact=True)
-        script = marked(syntax, thinking, tools or {}, in_thought=_in_thought(prompt, thinking), hidden=special)
+        script = marked(syntax, thinking, tools or {}, in_thought=_in_thought(prompt, thinking), special=special)
         return lambda: AnswerParser(script)
 
 

@@ -17,7 +17,8 @@ class DeepSeek(CallSyntax):
     """V3 writes function, separator, name and a fenced JSON block; V3.1 writes name, separator and JSON."""
 
     marks = (_BEGIN,)
-    strays = (_ALL_BEGIN, _ALL_END, _SEPARATOR, _END)
+    inner = (_SEPARATOR, _END)
+    strays = (_ALL_BEGIN, _ALL_END)
 
     def read(self, mark: str, source: Source, sink: Sink, tools: Tools, *, strict: bool) -> Read[bool]:
         """One call."""

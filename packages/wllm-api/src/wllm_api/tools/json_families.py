@@ -11,7 +11,7 @@ class Hermes(CallSyntax):
     """Hermes, Qwen 2.5 and 3, Granite 4 and many others: <tool_call>{...}</tool_call>."""
 
     marks = ("<tool_call>",)
-    strays = ("</tool_call>",)
+    inner = ("</tool_call>",)
 
     def read(self, mark: str, source: Source, sink: Sink, tools: Tools, *, strict: bool) -> Read[bool]:
         """One block, in practice with one call."""
@@ -40,7 +40,7 @@ class Mistral(CallSyntax):
     """Mistral: [TOOL_CALLS] and a list of objects, or since 2025 [TOOL_CALLS]name[ARGS]{...} for each call."""
 
     marks = ("[TOOL_CALLS]",)
-    strays = ("[ARGS]", "[CALL_ID]")
+    inner = ("[ARGS]", "[CALL_ID]")
     short_ids = True
 
     def read(self, mark: str, source: Source, sink: Sink, tools: Tools, *, strict: bool) -> Read[bool]:

@@ -44,13 +44,14 @@ def plain(source: Source, sink: Sink) -> Read[None]:
 
 
 def marked(
-    syntax: CallSyntax | None, thinking: Thinking | None, tools: Tools, *, in_thought: bool, hidden: frozenset[str]
+    syntax: CallSyntax | None, thinking: Thinking | None, tools: Tools, *, in_thought: bool, special: frozenset[str]
 ) -> Script:
     """The script for families that mark thoughts and calls inside of the text.
 
-    `in_thought`: the prompt has begun a thought already. `hidden` are marks that are special tokens, which are not
+    `in_thought`: the prompt has begun a thought already. `special` are marks that are special tokens, which are not
     shown where they mean nothing. A call may stand in a thought that was never closed.
     """
+    hidden = special | frozenset(syntax.strays if syntax is not None else ())
 
     def script(source: Source, sink: Sink) -> Read[None]:
         thought = in_thought

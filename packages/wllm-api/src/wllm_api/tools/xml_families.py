@@ -33,7 +33,7 @@ class QwenCoder(CallSyntax):
     """Qwen3-Coder: <tool_call><function=name><parameter=key>value</parameter></function></tool_call>."""
 
     marks = ("<tool_call>", "<function=")
-    strays = ("</tool_call>",)
+    inner = ("</tool_call>",)
 
     def read(self, mark: str, source: Source, sink: Sink, tools: Tools, *, strict: bool) -> Read[bool]:
         """One call; the outer tags may be missing."""
@@ -72,7 +72,8 @@ class Glm(CallSyntax):
     """GLM 4.5 and later: <tool_call>name, then <arg_key> and <arg_value> in turns."""
 
     marks = ("<tool_call>",)
-    strays = ("</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<|observation|>")
+    inner = ("</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
+    strays = ("<|observation|>",)
 
     def read(self, mark: str, source: Source, sink: Sink, tools: Tools, *, strict: bool) -> Read[bool]:
         """One call."""
