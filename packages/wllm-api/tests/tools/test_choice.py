@@ -19,6 +19,8 @@ TEMPLATES = {
     "granite": "<|start_of_role|>tools<|tool_call|>",
     "phi4": "<|tool|>{{ tools }}<|/tool|>",
     "deepseek": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>",
+    "gemma4": "<|tool_call>call:{{ name }}<tool_call|>",
+    "functiongemma": "<start_function_call>call:{{ name }}",
     "harmony": "<|start|>assistant<|channel|>final<|message|>",
 }
 
@@ -41,7 +43,7 @@ def test_reasoning_is_found() -> None:
     assert answer_format("{{ content.split('</think>') }}").reasoning == "think"
     assert answer_format("[THINK][/THINK]").reasoning == "mistral"
     assert answer_format(TEMPLATES["harmony"]).reasoning == "harmony"
-    assert set(REASONING_PARSERS) == {"auto", "none", "harmony", "think", "mistral", "seed"}
+    assert set(REASONING_PARSERS) == {"auto", "none", "harmony", "think", "gemma4", "mistral", "seed"}
 
 
 def test_names_override_the_template() -> None:

@@ -140,6 +140,24 @@ SAMPLES = {
         '{"city": "Rome"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
         calls=(ROME,),
     ),
+    "gemma4": Sample(
+        "gemma4",
+        '<|channel>thought\nHm.\n<channel|><|tool_call>call:get_weather{city:<|"|>Paris<|"|>,days:3}<tool_call|>'
+        "<|tool_call>call:now{}<tool_call|><|tool_response>",
+        calls=(PARIS, ("now", {})),
+        reasoning="Hm.",
+        thinking="gemma4",
+    ),
+    "gemma4_nested": Sample(
+        "gemma4",
+        '<|tool_call>call:now{a:{b:[1,<|"|>}, "x"<|"|>,{}],c:null},d:true,e:two words}<tool_call|>',
+        calls=(("now", {"a": {"b": [1, '}, "x"', {}], "c": None}, "d": True, "e": "two words"}),),
+    ),
+    "functiongemma": Sample(
+        "functiongemma",
+        "<start_function_call>call:get_weather{city:<escape>Rome<escape>}<end_function_call><start_function_response>",
+        calls=(ROME,),
+    ),
     "harmony": Sample(
         "harmony",
         "<|channel|>analysis<|message|>Need it.<|end|><|start|>assistant<|channel|>commentary<|message|>I look."
@@ -250,6 +268,13 @@ def test_arguments_come_while_they_are_written() -> None:
     parser = new_parser(SAMPLES["hermes_two"])
     kinds = [[piece.kind for piece in parser.push(char)] for char in '<tool_call>{"name": "now", "arguments": {"a": 1']
     assert kinds[-7:] == [["call", "arguments"], *[["arguments"]] * 6]
+
+
+@pytest.mark.parametrize("text", ["{a:" * 5000, "{a:" + "[" * 5000, "{a:" + "{" * 5000])
+def test_deep_values_end_the_arguments(text: str) -> None:
+    _, _, calls = read(Sample("gemma4", ""), [f"<|tool_call>call:now{text}"])
+    assert [name for name, _ in calls] == ["now"]
+    assert len(calls[0][1]) < 300
 
 
 def test_random_texts_from_marks() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from wllm_api.tools.calls import CallSyntax, Tools
 from wllm_api.tools.deepseek import DeepSeek
+from wllm_api.tools.gemma import Gemma
 from wllm_api.tools.harmony import MARKS as HARMONY_MARKS
 from wllm_api.tools.harmony import harmony
 from wllm_api.tools.json_families import Hermes, ListAfterMark, Llama3, Mistral
@@ -17,6 +18,10 @@ from wllm_api.tools.xml_families import Glm, QwenCoder
 
 _SYNTAXES: dict[str, CallSyntax] = {
     "deepseek": DeepSeek(),
+    "functiongemma": Gemma(
+        "<start_function_call>", "<end_function_call>", "<escape>", strays=("<start_function_response>",)
+    ),
+    "gemma4": Gemma("<|tool_call>", "<tool_call|>", '<|"|>', strays=("<|tool_response>",)),
     "glm": Glm(),
     "granite": ListAfterMark(),
     "hermes": Hermes(),
@@ -29,6 +34,8 @@ _SYNTAXES: dict[str, CallSyntax] = {
 _TEMPLATE_WORDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("harmony", ("<|channel|>", "<|message|>")),
     ("deepseek", ("<｜tool▁call▁begin｜>",)),
+    ("gemma4", ("<|tool_call>", "<tool_call|>")),
+    ("functiongemma", ("<start_function_call>",)),
     ("glm", ("<tool_call>", "<arg_key>")),
     ("qwen3_coder", ("<tool_call>", "<function=", "<parameter=")),
     ("mistral", ("[TOOL_CALLS]",)),
@@ -59,7 +66,7 @@ class AnswerFormat:
         if "harmony" in (self.tools, self.reasoning):
             return HARMONY_MARKS
         syntax = _SYNTAXES[self.tools] if with_tools and self.tools is not None else None
-        thinking = THINKING[self.reasoning] if self.reasoning is not None else ()
+        thinking = THINKING[self.reasoning][:2] if self.reasoning is not None else ()
         return (*(() if syntax is None else (*syntax.marks, *syntax.inner, *syntax.strays)), *thinking)
 
     def parser(self, prompt: str, *, tools: Tools | None, special: frozenset[str]) -> Callable[[], AnswerParser]:
@@ -92,4 +99,4 @@ def answer_format(template: str | None, *, tools: str = "auto", reasoning: str =
 
 
 def _in_thought(prompt: str, thinking: Thinking | None) -> bool:
-    return thinking is not None and prompt.rstrip().endswith(thinking.start)
+    return thinking is not None and prompt.rstrip().endswith((thinking.start, thinking.start + thinking.label))

@@ -71,6 +71,7 @@ def marked(
             elif thinking is not None and mark == thinking.start and not thought and sink.only_blank:
                 thought = True
                 sink.section()
+                yield from source.literal(thinking.label)
             elif syntax is None or mark not in syntax.marks:
                 emit("" if mark in hidden else mark)
             else:

@@ -81,6 +81,14 @@ class Source:
         while (char := (yield from self.peek())) and char in characters:
             self._position += 1
 
+    def word(self, ends: str) -> Read[str]:
+        """The text up to one of the characters `ends`, which is not taken."""
+        pieces: list[str] = []
+        while (char := (yield from self.peek())) and char not in ends:
+            pieces.append(char)
+            self._position += 1
+        return "".join(pieces)
+
     def literal(self, text: str) -> Read[bool]:
         """Take `text` if it comes next; at the end of everything a beginning of it is taken too, but does not count."""
         while True:
