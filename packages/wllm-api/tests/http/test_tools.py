@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import openai
 import pytest
 
 from wllm_api.testing import sse_data
@@ -247,3 +248,15 @@ def test_logprobs_cover_every_token(caller: httpx.Client) -> None:
         for row in (choice["logprobs"] or {"content": []})["content"]
     ]
     assert "".join(rows) == REPLY
+
+
+def test_sdk_puts_the_stream_together(caller: httpx.Client) -> None:
+    with (
+        openai.OpenAI(base_url=f"{caller.base_url}/v1", api_key="none", max_retries=0) as sdk,
+        sdk.chat.completions.stream(model="scripted", messages=USER, tools=[WEATHER]) as stream,  # type: ignore[arg-type, list-item]
+    ):
+        message = stream.get_final_completion().choices[0].message
+    assert message.content == "One moment."
+    assert message.tool_calls is not None
+    cities = [json.loads(call.function.arguments)["city"] for call in message.tool_calls]
+    assert cities == ["Paris", "Rome"]
