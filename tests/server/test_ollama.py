@@ -65,6 +65,10 @@ def test_the_model_is_shown(server: RunningServer, client: ollama.Client) -> Non
     assert shown.modelinfo is not None
     family = shown.modelinfo["general.architecture"]
     assert family == "llama"
+    assert listed.size is not None and listed.details is not None
+    assert shown.modelinfo["general.parameter_count"] == 134_515_008
+    assert listed.size in (2 * 134_515_008, 4 * 134_515_008)
+    assert listed.details.parameter_size == "135M"
     (loaded,) = client.ps().models
     assert loaded.context_length == shown.modelinfo[f"{family}.context_length"]
 

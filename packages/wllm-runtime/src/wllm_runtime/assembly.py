@@ -149,4 +149,6 @@ class Assembly:
             device=str(self.device),
             default_sampling={**checkpoint.default_sampling, **(self.config.override_generation_config or {})},
             settings=tuple(settings.rows),
+            num_parameters=sum(parameter.numel() for parameter in self.model.parameters()),
+            weight_bytes=sum(parameter.nbytes for parameter in self.model.parameters()),
         )

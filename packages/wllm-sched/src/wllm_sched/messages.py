@@ -104,7 +104,8 @@ class ModelInfo:
     `tokenizer_json` is the text of a tokenizer.json, None when there is no tokenizer. `special_tokens` are the names a
     chat template may use ("bos_token", "eos_token", ...). `default_sampling` holds the model's own recommended
     parameters (generation_config), by SamplingParams field name. `settings` are the resolved settings with the reason
-    for each, as (name, value, reason), to be printed once.
+    for each, as (name, value, reason), to be printed once. `num_parameters` and `weight_bytes` (in memory) are 0 for an
+    engine without a model.
     """
 
     model: str
@@ -122,6 +123,8 @@ class ModelInfo:
     device: str
     default_sampling: Mapping[str, float] = field(default_factory=dict)
     settings: tuple[tuple[str, str, str], ...] = ()
+    num_parameters: int = 0
+    weight_bytes: int = 0
 
 
 class Engine(Protocol):

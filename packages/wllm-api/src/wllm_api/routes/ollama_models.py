@@ -70,7 +70,11 @@ async def running(request: Request) -> dict[str, object]:
     info = serving.engine.info
     if info is None or not serving.ready:
         return {"models": []}
-    loaded = {"expires_at": NEVER, "size_vram": 0, "context_length": info.max_model_len}
+    loaded = {
+        "expires_at": NEVER,
+        "size_vram": info.weight_bytes if info.device.startswith("cuda") else 0,
+        "context_length": info.max_model_len,
+    }
     listed = [_listed(name, serving) | loaded for name in serving.names]
     for one in listed:
         del one["modified_at"]
@@ -91,6 +95,7 @@ async def show(request: Request, body: Annotated[ShowRequest, Depends(body_of(Sh
         "details": _details(info),
         "model_info": {
             "general.architecture": family,
+            "general.parameter_count": info.num_parameters,
             f"{family}.context_length": info.max_model_len,
             f"{family}.vocab_size": info.vocab_size,
         },
@@ -130,8 +135,7 @@ def _listed(name: str, serving: Serving) -> dict[str, object]:
         "name": tagged,
         "model": tagged,
         "modified_at": timestamp(serving.created),
-        # Clients want a number; how large the model is, is not known here.
-        "size": 0,
+        "size": 0 if info is None else info.weight_bytes,
         "digest": hashlib.sha256(serving.names[0].encode()).hexdigest(),
         "details": _details(info),
     }
@@ -144,9 +148,16 @@ def _details(info: ModelInfo | None) -> dict[str, object]:
         "format": "" if info is None else "gguf" if info.model.lower().endswith(".gguf") else "safetensors",
         "family": family,
         "families": [family] if family else [],
-        "parameter_size": "",
+        "parameter_size": "" if info is None else _rounded(info.num_parameters),
         "quantization_level": "" if info is None else _LEVELS.get(info.dtype, ""),
     }
+
+
+def _rounded(count: int) -> str:
+    for unit, size in (("B", 10**9), ("M", 10**6), ("K", 10**3)):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return str(count) if count else ""
 
 
 def _family(info: ModelInfo) -> str:
