@@ -62,7 +62,6 @@ def test_stream_is_the_whole(client: httpx.Client, path: str) -> None:
     parts = lines(client.post(path, json=body))
     whole = client.post(path, json={**body, "stream": False}).json()
     assert [one["done"] for one in parts] == [False] * (len(parts) - 1) + [True]
-    assert len(parts) > 3
     assert "".join(map(text, parts)) == text(whole) != ""
     assert text(parts[-1]) == ""
     assert [row for one in parts for row in one.get("logprobs", [])] == whole["logprobs"]

@@ -22,6 +22,7 @@ from wllm_runtime.host_tier import HostTier
 from wllm_runtime.kv_cache import KVCache
 from wllm_runtime.memory import MemoryPlan
 from wllm_runtime.models.decoder import Decoder
+from wllm_runtime.models.loading import weight_bytes
 from wllm_runtime.runner import ModelRunner
 from wllm_runtime.sampler import Sampler
 from wllm_runtime.settings import Settings
@@ -149,6 +150,7 @@ class Assembly:
             device=str(self.device),
             default_sampling={**checkpoint.default_sampling, **(self.config.override_generation_config or {})},
             settings=tuple(settings.rows),
-            num_parameters=sum(parameter.numel() for parameter in self.model.parameters()),
-            weight_bytes=sum(parameter.nbytes for parameter in self.model.parameters()),
+            # Not of the loaded model: packed weights are no longer parameters.
+            num_parameters=weight_bytes(decoder, self.dtype) // self.dtype.itemsize,
+            weight_bytes=weight_bytes(decoder, self.dtype),
         )
