@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictSt
 
 from wllm_api.http_errors import InvalidRequest, Unsupported
 from wllm_api.schemas.base import Flag, Part
+from wllm_api.schemas.parts import joined_text
 from wllm_api.schemas.sampling import MAX_LOGPROBS, SamplingFields
 from wllm_api.schemas.tools import MAX_TOOLS, Tool, ToolChoice
 
@@ -16,21 +17,7 @@ Role = Literal["developer", "system", "user", "assistant", "tool", "function"]
 
 
 def _joined_text(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        raise ValueError("must be a string or a list of content parts")
-    texts = []
-    for number, part in enumerate(content):
-        if not isinstance(part, dict) or not isinstance(part.get("type"), str):
-            raise ValueError(f"part {number} must be an object with a 'type'")
-        kind = part["type"]
-        if kind not in ("text", "refusal"):
-            raise ValueError(f"part {number} has the type '{kind}', which this model cannot take, only text")
-        if not isinstance(part.get(kind), str):
-            raise ValueError(f"part {number} must have a string '{kind}'")
-        texts.append(part[kind])
-    return "".join(texts)
+    return joined_text(content, {"text": "text", "refusal": "refusal"})
 
 
 def _not_zero(value: int) -> int:

@@ -13,24 +13,12 @@ from pydantic import BeforeValidator, Field, StrictInt, StrictStr
 from wllm_api.http_errors import Unsupported
 from wllm_api.schemas.base import Body, Flag, Number, Part
 from wllm_api.schemas.chat import ChatMessage
+from wllm_api.schemas.parts import joined_text
 from wllm_api.schemas.sampling import SamplingFields, StopList
 
 
 def _joined_blocks(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        raise ValueError("must be a string or a list of content blocks")
-    texts = []
-    for number, block in enumerate(content):
-        if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-            raise ValueError(f"block {number} must be an object with a 'type'")
-        if block["type"] != "text":
-            raise ValueError(f"block {number} has the type '{block['type']}', which this server cannot take, only text")
-        if not isinstance(block.get("text"), str):
-            raise ValueError(f"block {number} must have a string 'text'")
-        texts.append(block["text"])
-    return "\n".join(texts)
+    return joined_text(content, {"text": "text"}, noun="block", separator="\n")
 
 
 BlockText = Annotated[str, BeforeValidator(_joined_blocks)]

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictSt
 from wllm_api.http_errors import InvalidRequest, Unsupported
 from wllm_api.schemas.base import Body, Flag, Number, Part
 from wllm_api.schemas.chat import ChatMessage
+from wllm_api.schemas.parts import joined_text
 from wllm_api.schemas.sampling import INT64, MAX_LOGPROBS, SamplingFields
 
 # `include` may ask for more of what this server never has; those entries ask for nothing.
@@ -25,21 +26,7 @@ _PASSED_ON = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "s
 
 
 def _joined_parts(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        raise ValueError("must be a string or a list of content parts")
-    texts = []
-    for number, part in enumerate(content):
-        if not isinstance(part, dict) or not isinstance(part.get("type"), str):
-            raise ValueError(f"part {number} must be an object with a 'type'")
-        name = _TEXT_PARTS.get(part["type"])
-        if name is None:
-            raise ValueError(f"part {number} has the type '{part['type']}', which this model cannot take, only text")
-        if not isinstance(part.get(name), str):
-            raise ValueError(f"part {number} must have a string '{name}'")
-        texts.append(part[name])
-    return "".join(texts)
+    return joined_text(content, _TEXT_PARTS)
 
 
 def _input_items(value: object) -> object:

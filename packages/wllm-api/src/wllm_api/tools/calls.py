@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from wllm_api.tools.sink import Sink
@@ -14,7 +15,7 @@ Tools = Mapping[str, Mapping[str, object]]
 _ARGUMENTS = ("arguments", "parameters")
 
 
-class CallSyntax:
+class CallSyntax(ABC):
     """How a family writes calls; one object for all requests.
 
     `marks` begin a call anywhere; the character `bare_mark` begins one where nothing was shown before, and is then left
@@ -27,9 +28,9 @@ class CallSyntax:
     strays: tuple[str, ...] = ()
     short_ids = False
 
+    @abstractmethod
     def read(self, mark: str, source: Source, sink: Sink, tools: Tools, *, strict: bool) -> Read[bool]:
         """Read on after `mark`; False when no call is there. `strict` takes no other names than those of `tools`."""
-        raise NotImplementedError
 
 
 def json_calls(source: Source, sink: Sink, *, allowed: Tools | None, between: str, whole: bool = False) -> Read[bool]:
