@@ -34,6 +34,7 @@ def test_a_sample_of_workloads_is_exact() -> None:
     assert totals.host_loads > 300
     assert totals.refused > 20
     assert totals.errors > 0
+    assert totals.constrained > 300
     assert totals.chunks > totals.samples
     assert totals.deepest == 3
 

@@ -3,7 +3,8 @@
 from wllm_sched.chunking import Chunk, ChunkPolicy, FixedChunks, TimedChunks
 from wllm_sched.config import SchedulerConfig
 from wllm_sched.engine import EngineLoop
-from wllm_sched.errors import EngineClosed, InvalidParameter, RequestRefused, SchedError
+from wllm_sched.errors import EngineClosed, GrammarFailed, InvalidParameter, RequestRefused, SchedError
+from wllm_sched.grammar import Grammar, GrammarCompiler, Matcher
 from wllm_sched.messages import (
     Abort,
     Engine,
@@ -25,6 +26,7 @@ from wllm_sched.plan import (
     StepPlan,
     StepResult,
     TokenLogprobs,
+    TokenMask,
 )
 from wllm_sched.sampling import SamplingParams
 from wllm_sched.scheduler import Scheduler
@@ -40,7 +42,11 @@ __all__ = [
     "EngineStats",
     "FinishReason",
     "FixedChunks",
+    "Grammar",
+    "GrammarCompiler",
+    "GrammarFailed",
     "InvalidParameter",
+    "Matcher",
     "ModelInfo",
     "NewBlocks",
     "NewSlot",
@@ -60,4 +66,5 @@ __all__ = [
     "TimedChunks",
     "TokenEvent",
     "TokenLogprobs",
+    "TokenMask",
 ]

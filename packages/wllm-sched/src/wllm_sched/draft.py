@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from wllm_cache import HostPool
 from wllm_sched.chunking import Chunk
-from wllm_sched.plan import BlockCopy, NewBlocks, NewSlot, Row, StepPlan
+from wllm_sched.plan import BlockCopy, NewBlocks, NewSlot, Row, StepPlan, TokenMask
 from wllm_sched.request import Sample
 
 
@@ -31,6 +31,7 @@ class Draft:
     new_blocks: list[NewBlocks] = field(default_factory=list)
     copies: list[BlockCopy] = field(default_factory=list)
     swaps_needed: int = 0
+    masks: list[TokenMask] = field(default_factory=list)
 
     @property
     def chunks(self) -> list[Chunk]:
@@ -57,6 +58,11 @@ class Draft:
             self.chunk_rows.append(row)
             self.chunk_samples.append(sample)
 
+    def constrain(self, sample: Sample) -> None:
+        """`sample` draws in this step: hand over what its grammar allows, if it has one."""
+        if sample.matcher is not None:
+            self.masks.append(TokenMask(sample.slot, sample.matcher.mask))
+
     def finish(self, step: int, host: HostPool | None) -> Flight | None:
         """The plan of step number `step`, with swaps that `host` has issued, or None if it has no row."""
         rows = (*self.decode_rows, *self.chunk_rows)
@@ -70,6 +76,7 @@ class Draft:
             copies=tuple(self.copies),
             swaps=() if host is None else host.take(self.swaps_needed),
             swaps_needed=self.swaps_needed,
+            masks=tuple(self.masks),
             num_decode_rows=len(self.decode_rows),
         )
         num_draws = len(self.decode_rows) + sum(row.samples for row in self.chunk_rows)

@@ -1,9 +1,9 @@
 """`EngineLoop`: the step loop over a scheduler and a runner; it implements the `Engine` protocol.
 
 Owns the steps in flight: it plans and launches the next before it waits for the oldest, so that the device has work
-while the host thinks. Rare events (preemption, cache reset) wait until nothing is in flight. Never polls, starts no
-thread, knows no text. An error of the runner itself goes through to the caller; from then on, and after `close`,
-`submit` and `step` raise `EngineClosed`.
+while the host thinks. Rare events (preemption, cache reset) wait until nothing is in flight. Never polls, but for a
+grammar while there is nothing else to do; starts no thread, knows no text. An error of the runner itself goes through
+to the caller; from then on, and after `close`, `submit` and `step` raise `EngineClosed`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from wllm_sched.errors import EngineClosed
 from wllm_sched.messages import Abort, EngineStats, Submit, TokenEvent
 from wllm_sched.plan import Runner, StepHandle, StepPlan
 from wllm_sched.scheduler import Scheduler
+
+_GRAMMAR_WAIT_S = 0.005
 
 
 class EngineLoop:
@@ -57,6 +59,8 @@ class EngineLoop:
             self._commit_oldest()
         elif plan is None:
             self._settle_swaps()
+            # Short, so that a request that needs no grammar is taken in between.
+            self.scheduler.wait_for_grammars(_GRAMMAR_WAIT_S)
         return self.scheduler.take_events()
 
     def drain(self) -> None:

@@ -3,6 +3,7 @@
 SchedError
 ├── InvalidParameter (ValueError)    a sampling parameter is out of range
 ├── RequestRefused (ValueError)      a request that can never run
+├── GrammarFailed (ValueError)       a grammar cannot be compiled or followed
 └── EngineClosed                     work for an engine that is closed or dead
 """
 
@@ -31,6 +32,10 @@ class RequestRefused(SchedError, ValueError):
         super().__init__(message)
         self.parameter = parameter
         self.code = code
+
+
+class GrammarFailed(SchedError, ValueError):
+    """A grammar that cannot be compiled, or an answer that cannot go on under it: its request ends."""
 
 
 class EngineClosed(SchedError):

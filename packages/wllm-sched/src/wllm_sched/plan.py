@@ -50,6 +50,13 @@ class NewBlocks(NamedTuple):
     group: int = 0
 
 
+class TokenMask(NamedTuple):
+    """The tokens that a slot's draw of this step may be: bit i % 32 of little-endian 32-bit word i // 32 allows i."""
+
+    slot: int
+    words: bytes
+
+
 class BlockCopy(NamedTuple):
     """Copy the whole of block `source` to `target` in every layer, before the step's rows run."""
 
@@ -69,6 +76,9 @@ class StepPlan:
     source of one. Those next to each other in the same direction have different sources and targets, and may run in
     any order. No step needs to wait for swaps, but for its rows: they wait until the first `swaps_needed` of all swaps
     so far, its own included, are done.
+
+    `masks` has an entry for each row that draws under a grammar. Such a row is planned only when the tokens before its
+    draw are known, so no earlier draw of its slot is in flight.
     """
 
     step: int
@@ -78,6 +88,7 @@ class StepPlan:
     copies: tuple[BlockCopy, ...] = ()
     swaps: tuple[BlockSwap, ...] = ()
     swaps_needed: int = 0
+    masks: tuple[TokenMask, ...] = ()
     num_decode_rows: int = 0
 
     @property

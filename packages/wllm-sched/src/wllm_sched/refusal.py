@@ -13,9 +13,15 @@ from wllm_sched.sampling import SamplingParams
 
 
 def refuse_impossible(
-    config: SchedulerConfig, num_cache_tokens: int, prompt: Sequence[int], params: SamplingParams
+    config: SchedulerConfig, num_cache_tokens: int, prompt: Sequence[int], params: SamplingParams, knows_grammars: bool
 ) -> None:
     """Raise `RequestRefused` unless `prompt` can run with `params` and `num_cache_tokens` tokens of KV cache in all."""
+    if params.grammar is not None and not knows_grammars:
+        raise RequestRefused(
+            "The answer is to match a grammar, but this engine was loaded without a tokenizer. Leave the grammar out, "
+            "or load the tokenizer.",
+            parameter="grammar",
+        )
     if not prompt:
         raise RequestRefused("The prompt is empty: 0 tokens. Send at least one token.", parameter="prompt")
     _refuse_foreign_ids("prompt", prompt, config.vocab_size)

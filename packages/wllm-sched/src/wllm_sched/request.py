@@ -14,6 +14,8 @@ from hashlib import sha256
 from time import perf_counter
 
 from wllm_cache import BlockPool, BlockTable
+from wllm_sched.grammar import Matcher
+from wllm_sched.messages import StartTimes
 from wllm_sched.plan import TokenLogprobs
 from wllm_sched.sampling import SamplingParams
 
@@ -27,7 +29,8 @@ class Sample:
     `computed` counts the tokens whose KV is written or planned to be. `limit` is the most that will ever be computed:
     the last token of an answer never is. `entered`: a plan has told the runner of its slot and tokens. `scores`
     collects prompt log-probabilities until they are delivered; None if there are none to collect. `admitted_s` is the
-    time (perf_counter) when it first got a slot.
+    time (perf_counter) when it first got a slot. `matcher` stands behind the last known token, if the answer has a
+    grammar.
     """
 
     request: Request
@@ -43,6 +46,26 @@ class Sample:
     finished: bool = False
     scores: list[TokenLogprobs | None] | None = None
     admitted_s: float | None = None
+    matcher: Matcher | None = None
+
+    @property
+    def awaits_token(self) -> bool:
+        """Whether its next row needs a token that is not known yet, as its grammar does for the mask."""
+        return self.matcher is not None and self.computed >= len(self.token_ids)
+
+    @property
+    def start_times(self) -> StartTimes:
+        """How it came to its first token, which is there now."""
+        assert self.admitted_s is not None, "I5: a token of a sample that was never admitted"
+        return StartTimes(self.admitted_s - self.request.submitted_s, perf_counter() - self.admitted_s)
+
+    def take_scores(self) -> tuple[TokenLogprobs | None, ...] | None:
+        """The prompt's log-probabilities, once."""
+        scores, self.scores = self.scores, None
+        if scores is None:
+            return None
+        assert len(scores) == self.request.num_prompt_tokens, f"The runner returned {len(scores)} prompt logprobs"
+        return tuple(scores)
 
     def __lt__(self, other: Sample) -> bool:
         return self.key < other.key
@@ -54,6 +77,7 @@ class Request:
 
     `held` are samples that have yet to take over the prompt's blocks from the first one. Until the prompt has been
     launched they wait for it; then `prompt_table` keeps its blocks alive and they stand in the waiting line.
+    `is_compiling`: its grammar is not ready, so none of its samples waits for a slot.
     """
 
     request_id: int
@@ -71,6 +95,7 @@ class Request:
     num_cached_tokens: int = 0
     admitted: bool = False
     prompt_counted: bool = False
+    is_compiling: bool = False
 
     def share_prompt(self, table: BlockTable) -> list[Sample]:
         """The prompt is launched, in the blocks of `table`: keep them for the siblings, which may now be admitted."""
@@ -86,6 +111,12 @@ class Request:
             self.prompt_table = None
             self.held.clear()
 
+    def compiled(self, matcher: Matcher) -> Sample | None:
+        """The grammar is ready: give every sample its own matcher; the one that computes the prompt, if any is left."""
+        for sample in self.samples:
+            sample.matcher = matcher.copy()
+        return next((one for one in self.samples if not one.finished and one not in self.held), None)
+
     def settle(self, sample: Sample) -> Sample | None:
         """`sample` now runs or has ended; the sibling that must compute the prompt in its place, if any."""
         if sample in self.held:
@@ -93,7 +124,8 @@ class Request:
             if not self.held:
                 self.drop_prompt_table()
         elif sample.finished and self.held and self.prompt_table is None:
-            return self.held.pop(0)
+            successor = self.held.pop(0)
+            return None if self.is_compiling else successor
         return None
 
 

@@ -12,6 +12,7 @@ from dataclasses import MISSING, dataclass, field, fields
 
 from wllm_sched import checks
 from wllm_sched.errors import InvalidParameter
+from wllm_sched.grammar import Grammar
 
 MAX_LOGPROBS = 20
 MAX_SAMPLES = 128
@@ -25,8 +26,9 @@ class SamplingParams:
     `temperature` 0 is greedy, and so is `top_p` 0. `top_k` 0 or -1 is off. `max_tokens` None runs to the end of the
     context; 0 only scores the prompt. `logprobs` and `prompt_logprobs` are the number of top entries wanted beside the
     token itself, or None. Stop strings and `bad_words` are texts: whoever tokenises turns bad words into
-    `bad_words_token_ids`. None stands for the default everywhere. After construction values are in one form: tuples,
-    plain ints and floats, `top_k` 0 for off, `temperature` 0 for greedy.
+    `bad_words_token_ids`. An answer under a `grammar` matches it and ends with it. None stands for the default
+    everywhere. After construction values are in one form: tuples, plain ints and floats, `top_k` 0 for off,
+    `temperature` 0 for greedy.
     """
 
     n: int = 1
@@ -53,6 +55,7 @@ class SamplingParams:
     skip_special_tokens: bool = True
     priority: int = 0
     cache_salt: str = ""
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         for entry in fields(self):
@@ -101,6 +104,10 @@ class SamplingParams:
         self.stop = checks.texts("stop", (self.stop,) if isinstance(self.stop, str) else self.stop)
         self.bad_words = checks.texts("bad_words", self.bad_words)
         self.cache_salt = checks.text("cache_salt", self.cache_salt)
+        if self.grammar is not None and not isinstance(self.grammar, Grammar):
+            raise InvalidParameter(
+                "grammar", f"grammar must be a Grammar, but is a {type(self.grammar).__name__}. Give a Grammar or None."
+            )
         self.stop_token_ids = checks.token_ids("stop_token_ids", self.stop_token_ids)
         self.bad_words_token_ids = checks.token_id_lists("bad_words_token_ids", self.bad_words_token_ids)
         if self.allowed_token_ids is not None:

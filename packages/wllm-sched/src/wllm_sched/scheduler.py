@@ -16,16 +16,18 @@ its swaps are known to be done; only if there is nothing else to do, the device 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import asdict, dataclass
 from time import perf_counter
 
 from wllm_cache import BlockPool
 from wllm_sched.admission import Admission
 from wllm_sched.chunking import ChunkPolicy, TimedChunks
+from wllm_sched.compiling import CompilingLine
 from wllm_sched.config import SchedulerConfig
+from wllm_sched.counters import Counters
 from wllm_sched.draft import Draft, Flight
-from wllm_sched.errors import RequestRefused
-from wllm_sched.messages import Abort, EngineStats, FinishReason, StartTimes, Submit, TokenEvent
+from wllm_sched.errors import GrammarFailed, RequestRefused
+from wllm_sched.grammar import GrammarCompiler
+from wllm_sched.messages import Abort, EngineStats, FinishReason, Submit, TokenEvent
 from wllm_sched.plan import NewBlocks, Row, StepPlan, StepResult, TokenLogprobs
 from wllm_sched.refusal import refuse_impossible
 from wllm_sched.request import NO_SLOT, Request, Sample, make_request
@@ -33,33 +35,28 @@ from wllm_sched.running import RunningSet
 from wllm_sched.waiting import WaitingLine
 
 
-@dataclass(slots=True)
-class _Counters:
-    """The part of `EngineStats` that only grows, under the same names."""
-
-    steps_total: int = 0
-    prompt_tokens_total: int = 0
-    generation_tokens_total: int = 0
-    preemptions_total: int = 0
-    aborts_in_flight_total: int = 0
-    prefill_chunks_total: int = 0
-    max_in_flight_seen: int = 0
-
-
 class Scheduler:
     """Plans steps for the requests it is given, within `config`, with the blocks of `pool`.
 
     `chunks` chooses prefill chunk sizes; by default they follow from `config.max_stall_ms`. A request ends with
-    "length" where the context ends, or the whole pool.
+    "length" where the context ends, or the whole pool. Without `grammars`, requests with one are refused.
     """
 
-    def __init__(self, config: SchedulerConfig, pool: BlockPool, chunks: ChunkPolicy | None = None) -> None:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        pool: BlockPool,
+        chunks: ChunkPolicy | None = None,
+        grammars: GrammarCompiler | None = None,
+    ) -> None:
         self.config = config
         self.pool = pool
         self.chunks = TimedChunks(config.max_stall_ms) if chunks is None else chunks
         self._block_size = pool.block_size
         self._num_cache_tokens = pool.num_blocks * pool.block_size
         self._requests: dict[int, Request] = {}
+        self._grammars = grammars
+        self._compiling = CompilingLine()
         self._waiting = WaitingLine()
         self._running = RunningSet(config.max_num_seqs, config.max_running)
         self._admission = Admission(pool, config.enable_prefix_caching)
@@ -68,7 +65,7 @@ class Scheduler:
         self._events: list[TokenEvent] = []
         self._num_submitted = 0
         self._num_samples = 0
-        self._counters = _Counters()
+        self._counters = Counters()
 
     @property
     def num_in_flight(self) -> int:
@@ -89,7 +86,7 @@ class Scheduler:
     def submit(self, submit: Submit) -> None:
         """Queue a request; raises `RequestRefused` for one that can never run."""
         prompt, params = submit.prompt_token_ids, submit.params
-        refuse_impossible(self.config, self._num_cache_tokens, prompt, params)
+        refuse_impossible(self.config, self._num_cache_tokens, prompt, params, self._grammars is not None)
         if submit.request_id in self._requests:
             raise RequestRefused(f"Request id {submit.request_id} is in use. Give every request an id of its own.")
         threshold = self.config.length_salt_above
@@ -107,7 +104,11 @@ class Scheduler:
         self._num_submitted += 1
         self._num_samples += params.n
         self._requests[submit.request_id] = request
-        self._waiting.push(request.samples[0])
+        if params.grammar is None or request.scores_only:
+            self._waiting.push(request.samples[0])
+        else:
+            assert self._grammars is not None, "refuse_impossible let a grammar through"
+            self._compiling.push(request, self._grammars.compile(params.grammar))
 
     def abort(self, abort: Abort) -> None:
         """End a request, or one sample of it, now; unknown and finished ones are ignored."""
@@ -124,9 +125,11 @@ class Scheduler:
     def plan(self) -> StepPlan | None:
         """The next step, which must be launched.
 
-        None: commit what is in flight, or with nothing in flight settle the swaps under way, then ask again.
+        None: commit what is in flight, or with nothing in flight settle the swaps under way and wait for grammars, then
+        ask again.
         """
         self._after_launch()
+        self._take_compiled()
         if self.pool.host is not None:
             self.pool.host.save()
         if self.pool.num_free < len(self._running.decoding) and not self._make_room():
@@ -136,9 +139,8 @@ class Scheduler:
         self._plan_prefill(draft)
         flight = draft.finish(self._counters.steps_total, self.pool.host)
         if flight is None:
-            assert self._flights or not self._num_samples or self.num_swaps_under_way, (
-                "Stuck: nothing in flight, nothing to plan, work left"
-            )
+            is_waiting = self._flights or self.num_swaps_under_way or self._compiling
+            assert is_waiting or not self._num_samples, "Stuck: nothing in flight, nothing to plan, work left"
             return None
         self._flights.append(flight)
         self._counters.steps_total += 1
@@ -172,6 +174,10 @@ class Scheduler:
             elif sample.request.scores_only and start + count == len(sample.token_ids):
                 self._end(sample, "length")
 
+    def wait_for_grammars(self, timeout_s: float) -> None:
+        """Return when a grammar is ready, at once if none is waited for, or when the time is up."""
+        self._compiling.wait(timeout_s)
+
     def take_events(self) -> list[TokenEvent]:
         """The events since the last call."""
         events, self._events = self._events, []
@@ -185,20 +191,14 @@ class Scheduler:
 
     def stats(self) -> EngineStats:
         """Counters now."""
-        host = self.pool.host
-        return EngineStats(
-            num_running=len(self._running),
-            num_waiting=self._num_samples - len(self._running),
-            num_blocks=self.pool.num_blocks,
-            num_free_blocks=self.pool.num_free,
-            prefix_cache_queries_total=self._admission.num_queried_tokens,
-            prefix_cache_hits_total=self._admission.num_hit_tokens,
-            num_host_blocks=0 if host is None else host.num_blocks,
-            num_used_host_blocks=0 if host is None else host.num_used,
-            host_saves_total=0 if host is None else host.num_saves,
-            host_loads_total=0 if host is None else host.num_loads,
-            **asdict(self._counters),
-        )
+        return self._counters.snapshot(self.pool, self._admission, len(self._running), self._num_samples)
+
+    def _take_compiled(self) -> None:
+        for request, matcher in self._compiling.take():
+            if isinstance(matcher, str):
+                self._fail(request, matcher, "grammar_failed")
+            elif (first := request.compiled(matcher)) is not None:
+                self._waiting.push(first)
 
     def _after_launch(self) -> None:
         # Only what has been launched may be shared: a plan's own rows must not read what it writes.
@@ -218,9 +218,13 @@ class Scheduler:
         rows, new_blocks = draft.decode_rows, draft.new_blocks
         block_size = self._block_size
         decoding = self._running.decoding
-        draft.decode_samples += decoding.values()
         exhausted = []
         for slot, sample in decoding.items():
+            if sample.matcher is not None:
+                if sample.awaits_token:
+                    continue
+                draft.constrain(sample)
+            draft.decode_samples.append(sample)
             start = sample.computed
             rows.append(Row(slot, start, 1, 1))
             if start % block_size == 0 and start == sample.table.num_tokens:
@@ -271,6 +275,8 @@ class Scheduler:
         draft.add_chunk(sample, row)
         if is_last:
             self._running.finish_prefill(sample)
+        if row.samples:
+            draft.constrain(sample)
         self._just_planned.append(sample)
         self._counters.prefill_chunks_total += 1
         return count
@@ -327,7 +333,14 @@ class Scheduler:
         reason: FinishReason | None = None
         if token in request.stop_ids and end + 1 - request.num_prompt_tokens >= request.params.min_tokens:
             reason = "stop"
-        elif end == sample.limit:
+        elif sample.matcher is not None:
+            try:
+                sample.matcher.accept(token)
+            except GrammarFailed as error:
+                self._fail(request, str(error), "grammar_failed")
+                return
+            reason = "stop" if sample.matcher.is_finished else None
+        if reason is None and end == sample.limit:
             reason = "length"
         event = TokenEvent(
             request.request_id,
@@ -335,23 +348,16 @@ class Scheduler:
             (token,),
             None if logprob is None else (logprob,),
             reason,
-            token if reason == "stop" else None,
+            token if reason == "stop" and (token in request.stop_ids or token in self.config.eos_token_ids) else None,
             request.num_cached_tokens,
         )
         if end == request.num_prompt_tokens:
-            event.start_times = _start_times(sample)
+            event.start_times = sample.start_times
         if sample.scores is not None:
-            event.prompt_logprobs = self._take_scores(sample)
+            event.prompt_logprobs = sample.take_scores()
         self._events.append(event)
         if reason is not None:
             self._retire(sample)
-
-    def _take_scores(self, sample: Sample) -> tuple[TokenLogprobs | None, ...] | None:
-        scores, sample.scores = sample.scores, None
-        if scores is None:
-            return None
-        assert len(scores) == sample.request.num_prompt_tokens, f"The runner returned {len(scores)} prompt logprobs"
-        return tuple(scores)
 
     def _end(
         self, sample: Sample, reason: FinishReason, error: str | None = None, error_code: str | None = None
@@ -360,7 +366,7 @@ class Scheduler:
         event = TokenEvent(request_id, sample.index, finish_reason=reason, error=error, error_code=error_code)
         event.num_cached_tokens = sample.request.num_cached_tokens
         if reason == "length":
-            event.prompt_logprobs = self._take_scores(sample)
+            event.prompt_logprobs = sample.take_scores()
         self._events.append(event)
         self._retire(sample)
 
@@ -387,8 +393,3 @@ class Scheduler:
         successor = sample.request.settle(sample)
         if successor is not None:
             self._waiting.push(successor)
-
-
-def _start_times(sample: Sample) -> StartTimes:
-    assert sample.admitted_s is not None, "I5: a token of a sample that was never admitted"
-    return StartTimes(sample.admitted_s - sample.request.submitted_s, perf_counter() - sample.admitted_s)

@@ -19,6 +19,7 @@ class Answer:
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
     finish_reason: FinishReason | None = None
+    stop_token_id: int | None = None
     num_events: int = 0
 
 
@@ -51,7 +52,8 @@ class Answers:
                 answer.prompt_logprobs = event.prompt_logprobs
             assert (event.error is not None) == (event.finish_reason == "error"), f"An error without a word: {event}"
             assert event.stop_token_id is None or event.token_ids[-1] == event.stop_token_id, f"Stop token: {event}"
-            assert (event.stop_token_id is not None) == (event.finish_reason == "stop"), f"Stop token: {event}"
+            assert event.stop_token_id is None or event.finish_reason == "stop", f"Stop token: {event}"
+            answer.stop_token_id = event.stop_token_id
 
     def check(self) -> None:
         """Assert that every answer is whole, or that an abort or error cut it where it was still right."""
@@ -66,6 +68,7 @@ class Answers:
                 assert (tokens, logprobs, reason) == (expected.token_ids, expected.logprobs, expected.finish_reason), (
                     f"{key}: {tokens}, {reason}, {expected}"
                 )
+                assert answer.stop_token_id == expected.stop_token_id, f"{key}: {answer.stop_token_id}, {expected}"
             if tokens or reason == "length":
                 assert answer.prompt_logprobs == expected.prompt_logprobs, f"{key}: {answer.prompt_logprobs}"
         # An error ends all samples of its request; one of them must have reached the draw that fails.

@@ -12,6 +12,7 @@ from wllm_sched.messages import Submit, TokenEvent
 from wllm_sched.sampling import SamplingParams
 from wllm_sched.scheduler import Scheduler
 from wllm_sched.testing.checked import CheckedScheduler
+from wllm_sched.testing.grammar import FakeGrammars
 from wllm_sched.testing.model import FakeModel
 from wllm_sched.testing.runner import FakeRunner
 
@@ -31,6 +32,7 @@ class FakeEngine(EngineLoop):
         block_size: int = 4,
         num_host_blocks: int = 0,
         swap_lag: int = 0,
+        grammar_lag: int = 0,
         depth: int = 2,
         chunks: ChunkPolicy | None = None,
         scheduler_type: type[Scheduler] = CheckedScheduler,
@@ -46,7 +48,8 @@ class FakeEngine(EngineLoop):
             swap_lag=swap_lag,
         )
         policy = FixedChunks(config.max_num_batched_tokens) if chunks is None else chunks
-        super().__init__(scheduler_type(config, self.pool, policy), self.device, depth=depth)
+        grammars = FakeGrammars(config.vocab_size, model.eos_token_id, grammar_lag)
+        super().__init__(scheduler_type(config, self.pool, policy, grammars), self.device, depth=depth)
 
     def ask(self, request_id: int, prompt: Sequence[int], params: SamplingParams) -> None:
         """Submit a request."""

@@ -6,6 +6,7 @@ the temperature is not 0. So one wrong KV cell anywhere changes the answer. Pure
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -36,11 +37,14 @@ class FakeModel:
         """The KV of `token_id` after `state`."""
         return hash((state, token_id))
 
-    def draw(self, state: int, seed: int, temperature: float) -> int:
-        """The token after `state`."""
+    def draw(self, state: int, seed: int, temperature: float, allowed: Sequence[int] | None = None) -> int:
+        """The token after `state`, one of `allowed` if given."""
         number = hash((state, seed if temperature > 0.0 else -1))
         if self.eos_token_id is not None and self.eos_every and number % self.eos_every == 0:
-            return self.eos_token_id
+            if allowed is None or self.eos_token_id in allowed:
+                return self.eos_token_id
+        if allowed is not None:
+            return allowed[(number >> 7) % len(allowed)]
         return (number >> 7) % self.vocab_size
 
     def fails(self, state: int) -> bool:

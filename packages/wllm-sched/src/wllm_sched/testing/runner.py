@@ -186,6 +186,7 @@ class FakeRunner:
         scores: dict[int, tuple[TokenLogprobs, ...]] = {}
         errors: dict[int, str] = {}
         lengths: dict[int, int] = {}
+        masks = {slot: _allowed(words) for slot, words in plan.masks}
         for row in plan.rows:
             held = self._slots[row.slot]
             params = held.entry.params
@@ -195,13 +196,16 @@ class FakeRunner:
                 state = held.states[-1]
                 if self.model.fails(state):
                     errors[row.slot] = f"The logits of slot {row.slot} are not finite."
-                token = self.model.draw(state, held.entry.seed, params.temperature)
+                mask = masks.pop(row.slot, None)
+                assert (mask is None) == (params.grammar is None), f"Slot {row.slot} draws without its mask"
+                token = self.model.draw(state, held.entry.seed, params.temperature, mask)
                 tokens.append(token)
                 wanted = params.logprobs
                 logprobs.append(None if wanted is None else self.model.logprob(state, token, wanted))
                 held.tokens.append(token)
                 held.states.append(self.model.extend(state, token))
                 lengths[row.slot] = len(held.tokens)
+        assert not masks, f"Masks for slots that draw nothing: {list(masks)}"
         return FakeResult(tuple(tokens), tuple(logprobs), scores, errors, lengths=lengths)
 
     def _score(self, row: Row, held: _Slot, num_top: int) -> tuple[TokenLogprobs, ...]:
@@ -210,3 +214,8 @@ class FakeRunner:
             self.model.logprob(held.states[position], held.tokens[position + 1], num_top)
             for position in range(row.start, end)
         )
+
+
+def _allowed(words: bytes) -> list[int]:
+    bits = int.from_bytes(words, "little")
+    return [token for token in range(bits.bit_length()) if bits >> token & 1]

@@ -6,13 +6,14 @@ A workload is plain data made from a `random.Random`, so a failing one is made a
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from random import Random
 
 from wllm_sched.chunking import FixedChunks
 from wllm_sched.config import SchedulerConfig
 from wllm_sched.engine import EngineLoop
 from wllm_sched.errors import RequestRefused
+from wllm_sched.grammar import Grammar
 from wllm_sched.messages import Abort, Submit
 from wllm_sched.sampling import SamplingParams
 from wllm_sched.scheduler import Scheduler
@@ -43,6 +44,7 @@ class Workload:
     cuts: tuple[tuple[int, float], ...]
     num_host_blocks: int = 0
     swap_lag: int = 0
+    grammar_lag: int = 0
 
 
 @dataclass(slots=True)
@@ -62,6 +64,7 @@ class Totals:
     host_loads: int = 0
     refused: int = 0
     errors: int = 0
+    constrained: int = 0
     deepest: int = 0
 
     def add(self, other: Totals) -> None:
@@ -105,10 +108,12 @@ def random_workload(rng: Random) -> Workload:
     max_num_seqs = rng.randint(1, 8)
     prompts = _Prompts(rng, vocab_size, rng.choice([max_model_len // 3, max_model_len * 2 // 3, max_model_len]))
     submits, aborts, now = [], [], 0
-    abort_share = rng.choice([0.0, 0.2, 0.5])
+    abort_share, grammar_share = rng.choice([0.0, 0.2, 0.5]), rng.choice([0.0, 0.0, 0.3, 1.0])
     for request_id in range(rng.randint(1, 32)):
         now += rng.choice([0, 0, 0, 1, 3, 12])
         params = _random_params(rng, vocab_size, max_model_len)
+        if rng.random() < grammar_share:
+            params = replace(params, grammar=_random_grammar(rng))
         submits.append((now, Submit(request_id, prompts.make(), params)))
         if rng.random() < abort_share:
             for _ in range(rng.choice([1, 1, 3])):
@@ -141,6 +146,7 @@ def random_workload(rng: Random) -> Workload:
         cuts=tuple(sorted(cuts)),
         num_host_blocks=rng.choice([0, 1, num_blocks // 2, 4 * num_blocks, 4 * num_blocks]),
         swap_lag=rng.choice([0, 0, 1, 3, 30]),
+        grammar_lag=rng.choice([0, 0, 1, 4, 20]),
     )
 
 
@@ -153,6 +159,7 @@ def run_workload(workload: Workload, scheduler_type: type[Scheduler] = CheckedSc
         block_size=workload.block_size,
         num_host_blocks=workload.num_host_blocks,
         swap_lag=workload.swap_lag,
+        grammar_lag=workload.grammar_lag,
         depth=workload.depth,
         chunks=FixedChunks(workload.chunk_tokens),
         scheduler_type=scheduler_type,
@@ -187,6 +194,7 @@ def run_workload(workload: Workload, scheduler_type: type[Scheduler] = CheckedSc
     totals.host_saves = stats.host_saves_total
     totals.host_loads = stats.host_loads_total
     totals.errors = answers.num_errors
+    totals.constrained = sum(submit.params.grammar is not None for _, submit in workload.submits)
     totals.deepest = stats.max_in_flight_seen
     return totals
 
@@ -210,6 +218,11 @@ def _submit(loop: EngineLoop, workload: Workload, submit: Submit, answers: Answe
             expected_sample(workload.model, submit.prompt_token_ids, submit.params, index, max_num_tokens),
         )
     return True
+
+
+def _random_grammar(rng: Random) -> Grammar:
+    rule, length = rng.randrange(5), rng.choice([1, 2, rng.randint(1, 20), 200])
+    return Grammar(rng.choice([f"{rule} {length}"] * 8 + ["bad", f"{rule} {length} fails"]))
 
 
 def _random_params(rng: Random, vocab_size: int, max_model_len: int) -> SamplingParams:

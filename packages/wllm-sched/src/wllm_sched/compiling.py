@@ -1,0 +1,46 @@
+"""`CompilingLine`: requests that wait for their grammar before they may wait for a slot.
+
+Keeps the order in which requests came only as far as their keys do: a slow grammar delays its own request and no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+
+from wllm_sched.errors import GrammarFailed
+from wllm_sched.grammar import Matcher
+from wllm_sched.request import Request
+
+
+class CompilingLine:
+    """Requests and the futures of their matchers."""
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[Request, Future[Matcher]]] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def push(self, request: Request, future: Future[Matcher]) -> None:
+        """Hold `request` back until `future` is done."""
+        request.is_compiling = True
+        self._entries.append((request, future))
+
+    def take(self) -> Iterator[tuple[Request, Matcher | str]]:
+        """The requests whose grammar is done, each with its matcher or the reason why there is none."""
+        entries, self._entries = self._entries, []
+        for request, future in entries:
+            if not future.done():
+                self._entries.append((request, future))
+                continue
+            request.is_compiling = False
+            try:
+                yield request, future.result()
+            except GrammarFailed as error:
+                yield request, str(error)
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when a grammar is done, or when the time is up."""
+        if self._entries:
+            wait([future for _, future in self._entries], timeout_s, FIRST_COMPLETED)
