@@ -4,6 +4,7 @@ ApiError
 ├── TokenizerError (ValueError)      a tokenizer.json that cannot be used
 ├── InvalidText (ValueError)         a text that cannot be tokenised (a lone surrogate)
 ├── TemplateError (ValueError)       a chat template that cannot be parsed or refuses its messages
+├── GrammarError (ValueError)        a form of the answer that cannot be kept
 ├── EngineUnavailable                no engine takes requests now; `state` says why
 └── EngineDied                       the engine process ended and will not come back
 """
@@ -29,6 +30,10 @@ class InvalidText(ApiError, ValueError):
 
 class TemplateError(ApiError, ValueError):
     """A chat template that cannot be parsed, breaks a limit, or refuses its messages by `raise_exception`."""
+
+
+class GrammarError(ApiError, ValueError):
+    """A form of the answer that means nothing, cannot be kept, or takes too much; the message is for the client."""
 
 
 class EngineUnavailable(ApiError):

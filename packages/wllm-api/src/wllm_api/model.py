@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from wllm_api.errors import InvalidText, TemplateError
+from wllm_api.grammars import GrammarChecker
 from wllm_api.http_errors import ContextLengthExceeded, InvalidRequest
 from wllm_api.settings import Parsers
 from wllm_api.text import ChatTemplate, Tokenizer
@@ -38,6 +39,7 @@ class ServedModel:
         self.format = answer_format(info.chat_template, tools=parsers.tools, reasoning=parsers.reasoning)
         self.has_tokenizer = info.tokenizer_json is not None
         self.tokenizer = Tokenizer.from_json(info.tokenizer_json) if info.tokenizer_json else Tokenizer.empty()
+        self.grammars = GrammarChecker(info.tokenizer_json or "")
         self.template: ChatTemplate | None = None
         self.template_error = "it has no chat template"
         if info.chat_template is not None:

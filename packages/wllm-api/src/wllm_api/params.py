@@ -7,6 +7,7 @@ from wllm_api.model import ServedModel
 from wllm_api.schemas.sampling import SamplingFields
 from wllm_api.text import resolve_bad_words
 from wllm_sched.errors import InvalidParameter
+from wllm_sched.grammar import Grammar
 from wllm_sched.sampling import SamplingParams
 
 RECOMMENDED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
@@ -20,6 +21,7 @@ def sampling_params(
     logprobs: int | None,
     prompt_logprobs: int | None,
     cache_salt: str,
+    grammar: Grammar | None = None,
 ) -> SamplingParams:
     """The engine's parameters for one prompt of the request; raises `InvalidRequest`."""
     _check_ids(fields, model)
@@ -52,6 +54,7 @@ def sampling_params(
             skip_special_tokens=fields.skip_special_tokens,
             priority=fields.priority,
             cache_salt=cache_salt,
+            grammar=grammar,
             **values,
         )
         return resolve_bad_words(params, model.tokenizer) if fields.bad_words else params

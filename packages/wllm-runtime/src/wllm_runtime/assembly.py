@@ -17,6 +17,7 @@ from wllm_runtime.checkpoint import Checkpoint
 from wllm_runtime.config import EngineConfig
 from wllm_runtime.gpu_budget import Needs
 from wllm_runtime.gpu_memory import GpuMemory
+from wllm_runtime.grammars import Grammars
 from wllm_runtime.graphs import decode_bucket_sizes, mixed_bucket_sizes
 from wllm_runtime.host_tier import HostTier
 from wllm_runtime.kv_cache import KVCache
@@ -68,7 +69,14 @@ class Assembly:
         """Whether steps may replay CUDA graphs, which can hold no rotation that depends on lengths (dynamic NTK)."""
         return not self.config.enforce_eager and not self.model.config.rope.depends_on_length
 
-    def scheduler(self, memory: MemoryPlan) -> Scheduler:
+    def grammars(self) -> Grammars | None:
+        """The compiler of grammars, if there is a tokenizer."""
+        text = self.checkpoint.tokenizer_json
+        if text is None:
+            return None
+        return Grammars(text, self.model.config.vocab_size, self.checkpoint.eos_token_ids)
+
+    def scheduler(self, memory: MemoryPlan, grammars: Grammars | None) -> Scheduler:
         """A scheduler over the plan's blocks."""
         rope = self.model.config.rope
         return Scheduler(
@@ -83,6 +91,7 @@ class Assembly:
                 length_salt_above=rope.max_position_embeddings if rope.depends_on_length else None,
             ),
             BlockPool(memory.num_kv_blocks, memory.block_size, num_host_blocks=self.num_host_blocks),
+            grammars=grammars,
         )
 
     def runner(

@@ -12,6 +12,7 @@ from wllm_runtime.assembly import Assembly
 from wllm_runtime.checkpoint import open_checkpoint
 from wllm_runtime.config import EngineConfig
 from wllm_runtime.gpu_memory import GpuMemory
+from wllm_runtime.grammars import Grammars
 from wllm_runtime.memory import MemoryPlan, host_budget, longest_wanted, plan_memory
 from wllm_runtime.models.loading import build_model, decoder_config, weight_bytes
 from wllm_runtime.progress import progress_bar
@@ -26,13 +27,20 @@ class ModelEngine(EngineLoop):
     """An engine loop over a real model; one thread calls everything. `gpu` gets its memory back at the end."""
 
     def __init__(
-        self, scheduler: Scheduler, runner: ModelRunner, model_info: ModelInfo, depth: int, gpu: GpuMemory | None
+        self,
+        scheduler: Scheduler,
+        runner: ModelRunner,
+        model_info: ModelInfo,
+        depth: int,
+        gpu: GpuMemory | None,
+        grammars: Grammars | None,
     ) -> None:
         super().__init__(scheduler, runner, depth=depth)
         self._model_runner = runner
         self._runner_stats = runner.stats()
         self._model_info = model_info
         self._gpu = gpu
+        self._grammars = grammars
 
     @property
     def model_info(self) -> ModelInfo:
@@ -57,6 +65,8 @@ class ModelEngine(EngineLoop):
         with ExitStack() as behind:  # whatever of this fails, the rest is done
             behind.callback(self._release)
             behind.callback(self._model_runner.close)
+            if self._grammars is not None:
+                self._grammars.close()
             super().close()
 
     def _release(self) -> None:
@@ -137,7 +147,8 @@ def create_engine(config: EngineConfig) -> ModelEngine:
         _hold_to_plan(gpu, memory, settings)
     settings.add_start()
     info = assembly.model_info(memory, settings)
-    return ModelEngine(assembly.scheduler(memory), runner, info, config.pipeline_depth, gpu)
+    grammars = assembly.grammars()
+    return ModelEngine(assembly.scheduler(memory, grammars), runner, info, config.pipeline_depth, gpu, grammars)
 
 
 def open_gpu(device: torch.device, config: EngineConfig) -> GpuMemory | None:

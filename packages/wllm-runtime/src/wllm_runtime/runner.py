@@ -27,7 +27,7 @@ from wllm_runtime.prompt_scores import PromptEntries, PromptScores
 from wllm_runtime.sampler import Drawn, Sampler
 from wllm_runtime.step_buffers import RingEntry, StepBuffers, block_entries
 from wllm_runtime.streams import open_stream
-from wllm_sched.plan import StepHandle, StepPlan, StepResult
+from wllm_sched.plan import StepHandle, StepPlan, StepResult, TokenMask
 
 # Their kernels run at moments that no rehearsal reaches.
 _RARE_FAMILIES = ("step", "blocks", "sampling", "logprobs")
@@ -127,7 +127,7 @@ class ModelRunner:
             self._host_tier.wait_for(plan.swaps_needed)
         entry, hidden = self._compute(plan)
         slots = tuple(row.slot for row in plan.rows if row.samples)
-        drawn = self._draw(slots, hidden) if slots else None
+        drawn = self._draw(slots, hidden, plan.masks) if slots else None
         rows = self._buffers.fields.rows[: len(plan.rows)]
         tables = self._tables
         if drawn is None:
@@ -198,11 +198,11 @@ class ModelRunner:
             self._tables.append_blocks(block_entries(plan))
         return self._buffers.load(plan, num_rows, with_blocks=has_room)
 
-    def _draw(self, slots: tuple[int, ...], hidden: Tensor | None) -> Drawn:
+    def _draw(self, slots: tuple[int, ...], hidden: Tensor | None, masks: Sequence[TokenMask]) -> Drawn:
         fields, count = self._buffers.fields, len(slots)
         if hidden is not None:
             self._forward.score(hidden.index_select(0, fields.scored[:count]))
-        return self._sampler.sample(self._forward.logits[:count], slots, fields.positions[:count])
+        return self._sampler.sample(self._forward.logits[:count], slots, fields.positions[:count], masks)
 
     @torch.inference_mode()
     def _run_padding(self, num_tokens: int, num_rows: int) -> Callable[[], None]:

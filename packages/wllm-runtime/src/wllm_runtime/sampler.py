@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -20,12 +21,12 @@ from wllm_runtime.penalties import PenaltyTables
 from wllm_runtime.token_scores import TokenScores
 from wllm_runtime.transfers import upload
 from wllm_sched import SamplingParams
-from wllm_sched.plan import NewSlot, TokenLogprobs
+from wllm_sched.plan import NewSlot, TokenLogprobs, TokenMask
 
 _NOT_FINITE = "The model's scores are not finite (NaN or infinity) here."
 _ALL_BANNED = (
-    "No token is left to choose from: the request's own logit_bias, allowed_token_ids, bad_words, min_tokens or "
-    "penalties rule out every one. Loosen them."
+    "No token is left to choose from: the request's own logit_bias, allowed_token_ids, bad_words, min_tokens, grammar "
+    "or penalties rule out every one. Loosen them."
 )
 _ALL_BANNED_CODE = "no_token_allowed"
 _ALL_BANNED_ID = -2  # of wllm_kernels.sample; -1 is a row whose logits are not finite
@@ -102,16 +103,19 @@ class Sampler:
         if new.params.allowed_token_ids is not None:
             self._masks[new.slot] = _bitmask(new.params.allowed_token_ids, self._vocab_size, self._device)
 
-    def sample(self, logits: Tensor, slots: tuple[int, ...], positions: Tensor) -> Drawn:
-        """Draw one token a row from float32 logits [rows, vocab], for `positions` int64 [rows]."""
+    def sample(
+        self, logits: Tensor, slots: tuple[int, ...], positions: Tensor, masks: Sequence[TokenMask] = ()
+    ) -> Drawn:
+        """Draw one token a row from float32 logits [rows, vocab], for `positions` int64 [rows], within `masks`."""
         settings = self._settings_for(slots)
         draw, bias = settings.draw, settings.bias
-        is_plain = bias is None and settings.bitmask is None and settings.penalties is None
+        bitmask = self._masked(settings.bitmask, slots, masks) if masks else settings.bitmask
+        is_plain = bias is None and bitmask is None and settings.penalties is None
         tokens = sample(
             logits,
             draw=None if draw is None else replace(draw, positions=positions),
             bias=None if bias is None else bias.at(self._tables.token_table, positions),
-            bitmask=settings.bitmask,
+            bitmask=bitmask,
             penalties=settings.penalties,
             workspace=self._workspace if is_plain and len(self._workspace) else None,
             out=self._tokens[: len(slots)],
@@ -182,6 +186,19 @@ class Sampler:
             return None
         everything = torch.full((-(-self._vocab_size // 32),), -1, dtype=torch.int32, device=self._device)
         return torch.stack([self._masks.get(slot, everything) for slot in slots])
+
+    def _masked(self, bitmask: Tensor | None, slots: tuple[int, ...], masks: Sequence[TokenMask]) -> Tensor:
+        # What the masks of this step leave of the rows' own bitmask, or of everything.
+        words = -(-self._vocab_size // 32)
+        host = torch.empty(len(masks), words, dtype=torch.int32, pin_memory=self._device.type == "cuda")
+        for row, mask in zip(host.numpy(), masks, strict=True):
+            row[:] = numpy.frombuffer(mask.words, numpy.int32)
+        of_masks = host.to(self._device, non_blocking=True)
+        rows = self._tensor([slots.index(mask.slot) for mask in masks], torch.int64)
+        if bitmask is None:
+            everything = torch.full((len(slots), words), -1, dtype=torch.int32, device=self._device)
+            return everything.index_copy_(0, rows, of_masks)
+        return bitmask.index_copy(0, rows, bitmask[rows] & of_masks)
 
     def _tensor(self, values: Sequence[float], dtype: torch.dtype) -> Tensor:
         return upload(values, dtype, self._device)

@@ -25,6 +25,7 @@ from wllm_api.routes.common import (
 )
 from wllm_api.schemas.chat import ChatRequest
 from wllm_api.sse import EventStream
+from wllm_api.structured import grammar_for
 from wllm_api.tool_offer import offered_tools
 
 router = APIRouter()
@@ -64,6 +65,7 @@ async def _prepare(request: Request, body: ChatRequest, model: ServedModel) -> C
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         prompt_logprobs=body.prompt_logprobs,
         cache_salt=cache_salt(request, body),
+        grammar=await grammar_for(body, model),
     )
     serving = serving_of(request)
     last = body.messages[-1]

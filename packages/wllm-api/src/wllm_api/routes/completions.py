@@ -24,6 +24,8 @@ from wllm_api.routes.common import (
 )
 from wllm_api.schemas.completions import CompletionRequest, Prompt
 from wllm_api.sse import EventStream
+from wllm_api.structured import grammar_for
+from wllm_sched.grammar import Grammar
 
 router = APIRouter()
 
@@ -52,7 +54,8 @@ async def _prepare(request: Request, body: CompletionRequest, model: ServedModel
             param="prompt",
         )
     prompts = [truncated(await _ids(prompt, body, model), body, model) for prompt in body.prompts]
-    jobs = [_job(request, body, model, token_ids) for token_ids in prompts]
+    grammar = await grammar_for(body, model)
+    jobs = [_job(request, body, model, token_ids, grammar) for token_ids in prompts]
     echoes = []
     if body.echo:
         whole = body.truncate_prompt_tokens is None
@@ -77,7 +80,9 @@ async def _ids(prompt: Prompt, body: CompletionRequest, model: ServedModel) -> l
     return prompt
 
 
-def _job(request: Request, body: CompletionRequest, model: ServedModel, token_ids: list[int]) -> Job:
+def _job(
+    request: Request, body: CompletionRequest, model: ServedModel, token_ids: list[int], grammar: Grammar | None
+) -> Job:
     wanted = None if body.max_tokens == -1 else body.max_tokens
     scored = [count for count in (body.prompt_logprobs, body.logprobs if body.echo else None) if count is not None]
     params = sampling_params(
@@ -87,5 +92,6 @@ def _job(request: Request, body: CompletionRequest, model: ServedModel, token_id
         logprobs=body.logprobs,
         prompt_logprobs=max(scored, default=None),
         cache_salt=cache_salt(request, body),
+        grammar=grammar,
     )
     return Job(token_ids, params)

@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictStr, model_validator
 
-from wllm_api.http_errors import InvalidRequest, Unsupported
 from wllm_api.schemas.base import Flag, Part
 from wllm_api.schemas.parts import joined_text
 from wllm_api.schemas.sampling import MAX_LOGPROBS, SamplingFields
@@ -83,7 +82,6 @@ class ChatRequest(SamplingFields):
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: Flag = True
     include_reasoning: Flag = True
-    response_format: dict[str, Any] | None = None
     reasoning_effort: StrictStr | None = None
     add_generation_prompt: Flag = True
     continue_final_message: Flag = False
@@ -104,12 +102,6 @@ class ChatRequest(SamplingFields):
         }
         return [*super().ignored(data), *sorted(inside)]
 
-    @classmethod
-    def refuse_unsupported(cls, data: Mapping[str, object]) -> None:
-        """Also response formats, whose harmless forms need more than a list."""
-        super().refuse_unsupported(data)
-        _refuse_format(data.get("response_format"))
-
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.top_logprobs and not self.logprobs:
@@ -120,15 +112,3 @@ class ChatRequest(SamplingFields):
             if self.messages[-1].role != "assistant":
                 raise ValueError("'continue_final_message' needs an assistant message at the end of 'messages'")
         return self
-
-
-def _refuse_format(wanted: object) -> None:
-    if not isinstance(wanted, dict) or wanted.get("type") == "text":
-        return
-    kind = wanted.get("type")
-    if kind in ("json_object", "json_schema", "structural_tag"):
-        raise Unsupported(
-            f"'response_format' of type '{kind}' is not supported by this server. Ask for the format in the prompt.",
-            param="response_format",
-        )
-    raise InvalidRequest(f"'response_format' has the unknown type {kind!r}. Use 'text'.", param="response_format")

@@ -37,7 +37,6 @@ class CompletionRequest(SamplingFields):
 
     unsupported: ClassVar[Mapping[str, tuple[object, ...]]] = {
         **SamplingFields.unsupported,
-        "response_format": ({"type": "text"},),
         "suffix": ("",),
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, StrictInt, StrictStr, model_validator
 
@@ -63,17 +63,12 @@ class SamplingFields(Body):
     """Shared fields; defaults are OpenAI's, unless the model recommends its own (see `params`)."""
 
     no_effect: ClassVar[frozenset[str]] = frozenset({
-        "include_reasoning", "metadata", "moderation", "parallel_tool_calls", "prediction", "prompt_cache_key",
-        "prompt_cache_options", "prompt_cache_retention", "safety_identifier", "service_tier",
+        "guided_decoding_backend", "include_reasoning", "metadata", "moderation", "parallel_tool_calls", "prediction",
+        "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier", "service_tier",
         "spaces_between_special_tokens", "store", "user", "verbosity",
     })  # fmt: skip
     unsupported: ClassVar[Mapping[str, tuple[object, ...]]] = {
         "documents": ([],),
-        "guided_choice": (),
-        "guided_decoding_backend": (),
-        "guided_grammar": (),
-        "guided_json": (),
-        "guided_regex": (),
         "guided_whitespace_pattern": (),
         "kv_transfer_params": (),
         "length_penalty": (1, 1.0),
@@ -82,7 +77,6 @@ class SamplingFields(Body):
         "mm_processor_kwargs": ({},),
         "prompt_embeds": (),
         "repetition_detection": (),
-        "structured_outputs": (),
         "thinking_token_budget": (),
         "use_beam_search": (False,),
         "vllm_xargs": ({},),
@@ -103,6 +97,13 @@ class SamplingFields(Body):
     logit_bias: Annotated[dict[int, float], BeforeValidator(_bias_map)] = Field(default_factory=dict)
     stream: Flag = False
     stream_options: StreamOptions = StreamOptions()
+
+    response_format: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
+    guided_json: dict[str, Any] | StrictStr | None = None
+    guided_regex: StrictStr | None = None
+    guided_choice: list[StrictStr] | None = None
+    guided_grammar: StrictStr | None = None
 
     min_tokens: Count = 0
     ignore_eos: Flag = False

@@ -1,0 +1,10 @@
+"""Structured output: from what a request asks for to a grammar that the engine follows. Knows no HTTP.
+
+`Constraint` is what is asked for, `notation` writes it as a grammar, `schema_rules` says which JSON schemas can be
+kept, `GrammarChecker` compiles on trial.
+"""
+
+from wllm_api.grammars.checker import GrammarChecker
+from wllm_api.grammars.constraint import Constraint
+
+__all__ = ["Constraint", "GrammarChecker"]

@@ -1,0 +1,90 @@
+"""`GrammarChecker`: compiles grammars on trial, so that a bad one is refused before the engine hears of it.
+
+Its limits of size are the compiler's own; its limit of time is for whoever waits, since a thread cannot be stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+
+from llguidance import LLMatcher, LLTokenizer
+
+from wllm_api.errors import GrammarError
+from wllm_api.grammars.constraint import Constraint
+from wllm_api.grammars.notation import grammar_of, schema_grammar
+from wllm_api.grammars.schema_rules import Schema, check_schema, subschemas
+from wllm_sched.grammar import Grammar
+
+TIMEOUT_S = 10.0
+_MAX_KEPT = 64
+_MAX_PLACES = 200
+
+
+class GrammarChecker:
+    """Checks for one tokenizer, in a thread of its own; remembers what it has found good."""
+
+    def __init__(self, tokenizer_json: str) -> None:
+        self._tokenizer_json = tokenizer_json
+        self._tokenizer: LLTokenizer | None = None
+        self._good: OrderedDict[str, Grammar] = OrderedDict()
+        self._thread: ThreadPoolExecutor | None = None
+
+    async def check(self, constraint: Constraint) -> Grammar:
+        """The constraint's grammar, which the engine can follow; raises `GrammarError`."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(max_workers=2, thread_name_prefix="wllm-grammar")
+        work = asyncio.get_running_loop().run_in_executor(self._thread, self.check_now, constraint)
+        try:
+            return await asyncio.wait_for(work, TIMEOUT_S)
+        except TimeoutError:
+            raise GrammarError(f"It was not compiled within {TIMEOUT_S:g} s. Use a simpler one.") from None
+
+    def check_now(self, constraint: Constraint) -> Grammar:
+        """The same, in the calling thread."""
+        grammar = grammar_of(constraint)
+        if grammar.text in self._good:
+            return grammar
+        problem = self._problem(grammar)
+        if problem and constraint.kind == "json":
+            problem += self._place(constraint.value, problem)
+        if problem:
+            raise GrammarError(f"{problem}.")
+        self._good[grammar.text] = grammar
+        while len(self._good) > _MAX_KEPT:
+            self._good.popitem(last=False)
+        return grammar
+
+    def _problem(self, grammar: Grammar) -> str:
+        if self._tokenizer is None:
+            try:
+                self._tokenizer = LLTokenizer(self._tokenizer_json)
+            except Exception as error:  # the library raises bare ones
+                raise GrammarError(f"No grammar can be used with this model's tokenizer: {error}.") from error
+        matcher = LLMatcher(self._tokenizer, grammar.text, log_level=0)
+        if not matcher.is_error():
+            matcher.compute_bitmask()
+        if not matcher.is_error():
+            return "It allows no answer at all" if matcher.is_stopped() and not matcher.is_accepting() else ""
+        text = matcher.get_error().partition("<state>")[0].strip()
+        if text == "NoExtensionBias":
+            return "It allows no answer at all"
+        return " ".join(text.split()).rstrip(".") or str(matcher.stop_reason())
+
+    def _place(self, value: object, problem: str) -> str:
+        # The innermost schema that is refused for the same reason; definitions come along, as references need them.
+        schema = check_schema(json.loads(value) if isinstance(value, str) else value)
+        shared = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
+        found = ""
+        for number, (place, part) in enumerate(subschemas(schema)):
+            if number == _MAX_PLACES:
+                break
+            if place and self._problem(_alone(part, shared)) == problem:
+                found = place
+        return f" (at {found} of the schema)" if found else ""
+
+
+def _alone(part: Schema, shared: Schema) -> Grammar:
+    return schema_grammar({**part, **shared})

@@ -1,0 +1,82 @@
+"""Writes a constraint in the notation of llguidance. Compiles nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from llguidance import LLMatcher, grammar_from
+
+from wllm_api.errors import GrammarError
+from wllm_api.grammars.constraint import Constraint
+from wllm_api.grammars.schema_rules import check_schema, without_no_ops
+from wllm_sched.grammar import Grammar
+
+MAX_CHARACTERS = 256 * 1024
+MAX_CHOICES = 4096
+# Between the parts of JSON: nothing, one space, or a line break with an indent. Left to itself, a small model fills an
+# answer with line breaks.
+_WHITE_SPACE = r"( |\n( {0,16}|\t{0,4}))?"
+
+
+def grammar_of(constraint: Constraint) -> Grammar:
+    """The grammar; raises `GrammarError` for a value of the wrong form."""
+    match constraint.kind:
+        case "json_object":
+            grammar = schema_grammar({"type": "object"}, compact=constraint.compact)
+        case "json":
+            grammar = schema_grammar(_schema(constraint.value), compact=constraint.compact)
+        case "regex":
+            grammar = Grammar(LLMatcher.grammar_from_regex(_text(constraint.value, "a regular expression")))
+        case "choice":
+            grammar = Grammar(LLMatcher.grammar_from_lark(_choices(constraint.value)))
+        case "grammar":
+            grammar = _free_grammar(_text(constraint.value, "a grammar"))
+    if len(grammar.text) > MAX_CHARACTERS:
+        raise GrammarError(f"It has {len(grammar.text):,} characters; the limit is {MAX_CHARACTERS:,}. Send less.")
+    return grammar
+
+
+def schema_grammar(schema: object, *, compact: bool = False) -> Grammar:
+    """The grammar of a JSON schema whose form was checked."""
+    # Written out one by one, because a schema can hold such options too, and these are stronger.
+    options: Any = {
+        "whitespace_flexible": not compact,
+        "whitespace_pattern": None if compact else _WHITE_SPACE,
+        "item_separator": ",",
+        "key_separator": ":",
+        "coerce_one_of": False,
+        "lenient": False,
+    }
+    text = json.dumps(schema, ensure_ascii=False)
+    return Grammar(LLMatcher.grammar_from_json_schema(text, overrides=options), bounds_numbers=True)
+
+
+def _schema(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise GrammarError(f"The schema is not valid JSON: {error}.") from None
+    return without_no_ops(check_schema(value))
+
+
+def _text(value: object, name: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise GrammarError(f"It must be {name} as a non-empty string.")
+    return value
+
+
+def _choices(value: object) -> str:
+    if not isinstance(value, list) or not value or not all(isinstance(one, str) and one for one in value):
+        raise GrammarError("It must be a list of non-empty strings, at least one.")
+    if len(value) > MAX_CHOICES:
+        raise GrammarError(f"It has {len(value):,} choices; the limit is {MAX_CHOICES:,}. Send fewer.")
+    return "start: " + " | ".join(json.dumps(one, ensure_ascii=False) for one in value)
+
+
+def _free_grammar(text: str) -> Grammar:
+    try:
+        return Grammar(grammar_from("grammar", text))
+    except Exception as error:  # the converter raises whatever it meets
+        raise GrammarError(f"The grammar can be read neither as Lark nor as GBNF: {error}.") from None

@@ -1,0 +1,106 @@
+"""Which JSON schemas can be kept: a keyword is enforced, says nothing about the value, or is refused with its place.
+
+Owns the form of schemas only; what their values mean (a pattern, a reference, bounds that contradict each other) is
+for the compiler to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from wllm_api.errors import GrammarError
+
+MAX_DEPTH = 64
+_ENFORCED = frozenset({
+    "$defs", "$ref", "additionalItems", "additionalProperties", "allOf", "anyOf", "const", "definitions", "enum",
+    "exclusiveMaximum", "exclusiveMinimum", "format", "items", "maxItems", "maxLength", "maxProperties", "maximum",
+    "minItems", "minLength", "minProperties", "minimum", "multipleOf", "oneOf", "pattern", "patternProperties",
+    "prefixItems", "properties", "required", "type",
+})  # fmt: skip
+_SAYS_NOTHING = frozenset({
+    "$anchor", "$comment", "$id", "$schema", "$vocabulary", "contentEncoding", "contentMediaType", "contentSchema",
+    "default", "deprecated", "description", "discriminator", "enumNames", "example", "examples", "externalDocs", "id",
+    "nullable", "propertyOrdering", "readOnly", "strict", "title", "writeOnly", "xml",
+})  # fmt: skip
+# These hold schemas by name, in a list, or one.
+_NAMED = ("$defs", "definitions", "properties", "patternProperties")
+_LISTED = ("allOf", "anyOf", "oneOf", "prefixItems")
+_SINGLE = ("additionalItems", "additionalProperties", "items")
+
+Schema = Mapping[str, object]
+
+
+def check_schema(schema: object) -> Schema:
+    """The schema, if its form is right and all its keywords can be kept; raises `GrammarError` with the place."""
+    if not isinstance(schema, Mapping):
+        raise GrammarError(f"The schema must be a JSON object, but is {_named(schema)}. Send an object.")
+    for place, part in subschemas(schema):
+        for keyword, value in part.items():
+            if keyword in _ENFORCED or keyword in _SAYS_NOTHING:
+                continue
+            if keyword == "uniqueItems" and value is False:
+                continue
+            if keyword.startswith("x-") and keyword != "x-guidance":
+                continue
+            raise GrammarError(
+                f"The keyword {keyword!r} at {place or 'the top'} of the schema is not supported, and is not ignored. "
+                "Remove it, or check the answer yourself."
+            )
+    return schema
+
+
+def subschemas(schema: Schema) -> Iterator[tuple[str, Schema]]:
+    """Each schema inside, itself first, with its place as a JSON pointer; raises `GrammarError` for a wrong form."""
+    pending: list[tuple[str, object, int]] = [("", schema, 0)]
+    while pending:
+        place, part, depth = pending.pop(0)
+        if isinstance(part, bool):
+            continue
+        if not isinstance(part, Mapping):
+            raise GrammarError(f"A schema must be an object, but at {place} of the schema is {_named(part)}.")
+        if depth > MAX_DEPTH:
+            raise GrammarError(f"The schema is nested more than {MAX_DEPTH} deep, at {place}. Send a flatter one.")
+        yield place, part
+        for keyword, value in part.items():
+            for step, child in _children(keyword, value, f"{place}/{keyword}"):
+                pending.append((f"{place}/{keyword}{step}", child, depth + 1))
+
+
+def without_no_ops(schema: object) -> object:
+    """The schema without `uniqueItems: false`, which asks for nothing and which the compiler does not know."""
+    if isinstance(schema, Mapping):
+        kept = {name: value for name, value in schema.items() if name != "uniqueItems" or value is not False}
+        for name in _NAMED:
+            if isinstance(kept.get(name), Mapping):
+                kept[name] = {key: without_no_ops(value) for key, value in kept[name].items()}
+        for name in (*_LISTED, *_SINGLE):
+            if isinstance(value := kept.get(name), list):
+                kept[name] = [without_no_ops(one) for one in value]
+            elif isinstance(value, Mapping):
+                kept[name] = without_no_ops(value)
+        return kept
+    return schema
+
+
+def _children(keyword: str, value: object, place: str) -> Iterator[tuple[str, object]]:
+    if keyword in _NAMED:
+        if not isinstance(value, Mapping):
+            raise GrammarError(f"{place} of the schema must be an object, but is {_named(value)}.")
+        for name, child in value.items():
+            yield "/" + name.replace("~", "~0").replace("/", "~1"), child
+    elif keyword in _LISTED:
+        if not isinstance(value, list) or not value:
+            raise GrammarError(f"{place} of the schema must be a list of schemas, but is {_named(value)}.")
+        yield from ((f"/{index}", child) for index, child in enumerate(value))
+    elif keyword in _SINGLE:
+        if isinstance(value, list) and keyword == "items":
+            yield from ((f"/{index}", child) for index, child in enumerate(value))
+        else:
+            yield "", value
+
+
+def _named(value: object) -> str:
+    if value == []:
+        return "an empty list"
+    names = {list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number" if isinstance(value, int | float) else "an object")

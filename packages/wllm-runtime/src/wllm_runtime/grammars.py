@@ -1,0 +1,117 @@
+"""`Grammars`: compiles grammars for the scheduler with llguidance, in a thread of its own.
+
+A matcher cannot be sent from the API's process, which has checked the same grammar: it is compiled here again, for the
+tokens of the model. Every answer to the same grammar begins with a copy of one matcher.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from llguidance import LLMatcher, LLTokenizer
+
+from wllm_runtime.number_limit import NumberLimit
+from wllm_sched.errors import GrammarFailed
+from wllm_sched.grammar import Grammar, Matcher
+
+_MAX_KEPT = 64
+
+
+class TokenMatcher:
+    """A place in a grammar of llguidance, over the model's `num_words` * 32 token ids or fewer."""
+
+    def __init__(self, inner: LLMatcher, num_words: int, limit: NumberLimit | None) -> None:
+        self._inner = inner
+        self._num_bytes = 4 * num_words
+        self._limit = limit
+        self._mask = self._next_mask()
+
+    @property
+    def mask(self) -> bytes:
+        """The tokens that may come next."""
+        return self._mask
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing may follow."""
+        return bool(self._inner.is_stopped())
+
+    def accept(self, token_id: int) -> None:
+        """Move on by a token; raises `GrammarFailed`."""
+        if not self._inner.consume_token(token_id):
+            raise GrammarFailed(f"The answer left its grammar at token {token_id}: {_why(self._inner)}.")
+        if self._limit is not None:
+            self._limit.accept(token_id)
+        self._mask = self._next_mask()
+
+    def copy(self) -> TokenMatcher:
+        """Another matcher at the same place."""
+        twin = object.__new__(TokenMatcher)
+        twin._inner = self._inner.deep_copy()
+        twin._num_bytes, twin._mask = self._num_bytes, self._mask
+        twin._limit = None if self._limit is None else self._limit.copy()
+        return twin
+
+    def _next_mask(self) -> bytes:
+        if self._inner.is_stopped() and not self._inner.is_error():
+            return bytes(self._num_bytes)
+        mask = self._inner.compute_bitmask()
+        if self._inner.is_error():
+            raise GrammarFailed(
+                f"The grammar is too hard to follow from here: {_why(self._inner)}. Use a simpler grammar."
+            )
+        if self._limit is not None:
+            mask = self._limit.applied(mask)
+        # Ids that only the model has are never allowed, and those that only the tokenizer has cannot be drawn.
+        return mask[: self._num_bytes].ljust(self._num_bytes, b"\0")
+
+
+class Grammars:
+    """Compiles for the tokenizer in `tokenizer_json`; its own work begins with the first grammar."""
+
+    def __init__(self, tokenizer_json: str, vocab_size: int, eos_token_ids: Sequence[int]) -> None:
+        self._tokenizer_json = tokenizer_json
+        self._num_words = -(-vocab_size // 32)
+        self._eos_token_ids = list(eos_token_ids)
+        self._tokenizer: LLTokenizer | None = None
+        self._number_limit: NumberLimit | None = None
+        self._kept: OrderedDict[Grammar, Matcher] = OrderedDict()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="wllm-grammar")
+
+    def compile(self, grammar: Grammar) -> Future[Matcher]:
+        """A matcher, some time later; its future may hold `GrammarFailed`."""
+        return self._thread.submit(self._compile, grammar)
+
+    def close(self) -> None:
+        """Start nothing more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _compile(self, grammar: Grammar) -> Matcher:
+        matcher = self._kept.get(grammar)
+        if matcher is None:
+            matcher = self._kept[grammar] = self._new(grammar)
+            if len(self._kept) > _MAX_KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(grammar)
+        return matcher.copy()
+
+    def _new(self, grammar: Grammar) -> Matcher:
+        try:
+            if self._tokenizer is None:
+                self._tokenizer = LLTokenizer(self._tokenizer_json, eos_token=self._eos_token_ids or None)
+            if grammar.bounds_numbers and self._number_limit is None:
+                self._number_limit = NumberLimit.of(self._tokenizer)
+        except Exception as error:  # the library raises bare ones
+            raise GrammarFailed(f"No answer can follow a grammar with this model's tokenizer: {error}.") from error
+        inner = LLMatcher(self._tokenizer, grammar.text, log_level=0)
+        if inner.is_error():
+            raise GrammarFailed(f"The grammar cannot be compiled: {_why(inner)}.")
+        limit = self._number_limit.copy() if grammar.bounds_numbers and self._number_limit is not None else None
+        return TokenMatcher(inner, self._num_words, limit)
+
+
+def _why(matcher: LLMatcher) -> str:
+    # What follows the first line is the library's own state.
+    return (matcher.get_error() or str(matcher.stop_reason())).partition("\n")[0].rstrip(".")
