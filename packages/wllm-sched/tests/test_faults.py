@@ -20,7 +20,6 @@ from wllm_sched.plan import BlockCopy, NewSlot, Row, StepPlan
 from wllm_sched.request import Request, Sample
 from wllm_sched.scheduler import Scheduler
 from wllm_sched.testing import CheckedScheduler, random_workload, run_workload
-from wllm_sched.testing.grammar import FakeMatcher
 from wllm_sched.waiting import WaitingLine
 
 SEEDS = range(80)
@@ -35,26 +34,6 @@ def no_drain_before_preemption(patch: pytest.MonkeyPatch) -> type[Scheduler]:
                 return super()._make_room()
             finally:
                 self._flights = flights
-
-    return Faulty
-
-
-def draw_before_the_token_is_known(patch: pytest.MonkeyPatch) -> type[Scheduler]:
-    patch.setattr(Sample, "awaits_token", False)
-    return CheckedScheduler
-
-
-def siblings_share_a_matcher(patch: pytest.MonkeyPatch) -> type[Scheduler]:
-    patch.setattr(FakeMatcher, "copy", lambda self: self)
-    return CheckedScheduler
-
-
-def preemption_restarts_the_grammar(patch: pytest.MonkeyPatch) -> type[Scheduler]:
-    class Faulty(CheckedScheduler):
-        def _preempt(self, sample: Sample) -> None:
-            super()._preempt(sample)
-            if isinstance(sample.matcher, FakeMatcher):
-                sample.matcher.path, sample.matcher._allowed = (), []
 
     return Faulty
 
@@ -401,9 +380,6 @@ FAULTS: list[Plant] = [
     host_block_evicted_during_its_swap,
     stale_hash_kept_on_the_host,
     saved_after_reuse,
-    draw_before_the_token_is_known,
-    siblings_share_a_matcher,
-    preemption_restarts_the_grammar,
 ]
 
 

@@ -72,10 +72,8 @@ def _of_outputs(value: Mapping[str, object] | None) -> Iterator[Constraint]:
     compact = value.get("disable_any_whitespace") or False
     given = []
     for name, one in value.items():
-        if one is None or name in (
-            "disable_fallback",
-            "disable_any_whitespace",
-        ):  # there is no other way to fall back to
+        # There is one way to hold to a form, so none to fall back to.
+        if one is None or name in ("disable_fallback", "disable_any_whitespace"):
             continue
         if name not in _KINDS:
             if one is False:

@@ -313,7 +313,7 @@ def test_ignored_fields_are_named(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("fields", [
     {"stream_options": {"include_usage": True}}, {"tools": [{"type": "function", "function": {"name": "f"}}]},
-    {"response_format": {"type": "json_object"}}, {"n": 0}, {"temperature": 3}, {"prompt_logprobs": 1, "stream": True},
+    {"response_format": {"type": "nonsense"}}, {"n": 0}, {"temperature": 3}, {"prompt_logprobs": 1, "stream": True},
 ])  # fmt: skip
 def test_refusals_name_the_field(client: httpx.Client, fields: dict[str, Any]) -> None:
     error = refused(client, **fields)

@@ -194,7 +194,8 @@ class Sampler:
         for row, mask in zip(host.numpy(), masks, strict=True):
             row[:] = numpy.frombuffer(mask.words, numpy.int32)
         of_masks = host.to(self._device, non_blocking=True)
-        rows = self._tensor([slots.index(mask.slot) for mask in masks], torch.int64)
+        row_of = {slot: row for row, slot in enumerate(slots)}
+        rows = self._tensor([row_of[mask.slot] for mask in masks], torch.int64)
         if bitmask is None:
             everything = torch.full((len(slots), words), -1, dtype=torch.int32, device=self._device)
             return everything.index_copy_(0, rows, of_masks)

@@ -2,7 +2,7 @@
 
 For tests of servers and clients, and for demonstrations. Everything is a function of the prompt, the parameters and the
 options, so answers can be compared. It honours limits, end tokens, stop ids, `n`, seeds, biases, log-probabilities and
-aborts; it does not model memory pressure or speed.
+aborts; it does not model memory pressure or speed, and its script is its answer under any grammar.
 """
 
 from __future__ import annotations

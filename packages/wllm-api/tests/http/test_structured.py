@@ -1,0 +1,88 @@
+"""What asks for a form of the answer: refused with the reason and the place, or taken; the server lives on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+USER = [{"role": "user", "content": "Hi"}]
+
+
+def chat(client: httpx.Client, **fields: Any) -> httpx.Response:
+    return client.post("/v1/chat/completions", json={"messages": USER, "max_tokens": 8, **fields})
+
+
+def with_schema(schema: object) -> dict[str, Any]:
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}}
+
+
+BAD_SCHEMAS: list[tuple[object, str]] = [
+    ({"type": "stringg"}, "stringg"), ({"type": "object", "properties": "no"}, "/properties"),
+    ({"$ref": "#/nowhere"}, "nowhere"), ({"type": "string", "pattern": "("}, "unclosed group"),
+    ({"enum": []}, "anyOf is empty"), ([], "JSON object"), ("x", "string"),
+    ({"minItems": 3, "maxItems": 1, "type": "array"}, "minItems"), (False, "JSON object"),
+    ({"type": "array", "uniqueItems": True}, "uniqueItems"), ({"minimun": 3}, "minimun"),
+    ({"not": {}}, "not"), ({"type": "object", "propertyNames": {}}, "propertyNames"),
+    ({"type": "string", "x-guidance": {"lenient": True}}, "x-guidance"),
+    ({"properties": {"a": {"format": "nix"}}}, "/properties/a"),
+    ({"properties": {"a/b": {"properties": {"c": {"type": "x"}}}}}, "/properties/a~1b/properties/c"),
+    ({"oneOf": [{"type": "number"}, {"type": "integer"}]}, "oneOf"),
+    ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "no answer"),
+    ({"$ref": "http://127.0.0.1:1/x"}, "http://127.0.0.1:1/x"),
+    ({"type": "integer", "minimum": "3"}, "minimum"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "word"), BAD_SCHEMAS)
+def test_a_bad_schema_is_refused_with_the_reason(client: httpx.Client, schema: object, word: str) -> None:
+    """R27."""
+    answer = chat(client, **with_schema(schema))
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert error["param"] == "response_format" and error["message"].startswith("'response_format")
+    assert word in error["message"]
+    assert chat(client).status_code == 200
+
+
+@pytest.mark.parametrize("fields", [
+    {"response_format": {"type": "json_schema"}}, {"response_format": {"type": "nonsense"}}, {"response_format": {}},
+    {"response_format": {"type": "structural_tag"}}, {"response_format": 3}, {"structured_outputs": 3},
+    {"structured_outputs": {}}, {"structured_outputs": {"regex": "a", "choice": ["b"]}},
+    {"structured_outputs": {"structural_tag": "x"}}, {"structured_outputs": {"regex": "("}},
+    {"structured_outputs": {"choice": []}}, {"structured_outputs": {"choice": [1]}},
+    {"structured_outputs": {"json": "{"}}, {"structured_outputs": {"json_object": 1}},
+    {"structured_outputs": {"json": {"type": "x"}}}, {"structured_outputs": {"regex": "a", "whitespace_pattern": "b"}},
+    {"guided_json": {"type": "x"}}, {"guided_regex": "["}, {"guided_choice": []}, {"guided_grammar": "start: nope"},
+    {"guided_grammar": "(("}, {"guided_choice": "x"}, {"guided_regex": "a" * 300_000},
+    {"guided_regex": "a", "response_format": {"type": "json_object"}},
+])  # fmt: skip
+@pytest.mark.parametrize("route", ["/v1/chat/completions", "/v1/completions"])
+def test_bad_forms_are_refused(client: httpx.Client, route: str, fields: dict[str, Any]) -> None:
+    answer = client.post(route, json={"messages": USER, "prompt": "Hi", **fields})
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["param"].partition(".")[0] in fields
+
+
+def test_a_deep_schema_is_refused(client: httpx.Client) -> None:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(100):
+        schema = {"type": "array", "items": schema}
+    answer = chat(client, **with_schema(schema))
+    assert answer.status_code == 400 and "nested" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("fields", [
+    {"response_format": None}, {"response_format": {"type": "text"}}, {"response_format": {"type": "json_object"}},
+    with_schema({"type": "object", "title": "T", "x-order": 1, "properties": {"not": {"uniqueItems": False}}}),
+    {"structured_outputs": {"json": '{"type": "object"}', "regex": None, "disable_fallback": True}},
+    {"structured_outputs": {"json_object": True, "disable_any_whitespace": True}},
+    {"structured_outputs": {"regex": "[a-z]+", "json_object": False}}, {"structured_outputs": {"choice": ["a", '"\n']}},
+    {"structured_outputs": {"grammar": 'root ::= "a" | "b" root'}}, {"guided_grammar": "start: /a+/"},
+    {"guided_json": {"type": "object"}, "guided_decoding_backend": "auto"}, {"guided_choice": ["é"]},
+])  # fmt: skip
+def test_good_forms_are_taken(client: httpx.Client, fields: dict[str, Any]) -> None:
+    answer = chat(client, **fields)
+    assert answer.status_code == 200, answer.text
+    assert "x-wllm-ignored" not in answer.headers

@@ -1,0 +1,152 @@
+"""Grammars of llguidance as the engine follows them, over a small tokenizer and through the sampler."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy
+import pytest
+import tokenizers
+import torch
+from llguidance import LLMatcher, LLTokenizer
+
+from wllm_runtime import EngineConfig
+from wllm_runtime.buffers import SlotTables
+from wllm_runtime.engine import create_engine
+from wllm_runtime.grammars import Grammars
+from wllm_runtime.number_limit import MAX_CHARACTERS, NumberLimit
+from wllm_runtime.sampler import Sampler
+from wllm_runtime.testing import save_tiny_llama
+from wllm_sched import Grammar, GrammarFailed, Matcher, RequestRefused, SamplingParams, Submit
+from wllm_sched.plan import NewSlot, TokenMask
+
+EOS = 95
+
+
+def tokenizer_json() -> str:
+    """One token for each printable ASCII character, in order, and the end token."""
+    vocab = {chr(0x20 + token_id): token_id for token_id in range(95)}
+    vocab[chr(0x120)] = vocab.pop(" ")
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocab, []))
+    inner.decoder = tokenizers.decoders.ByteLevel()
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.add_special_tokens(["<end>"])
+    assert inner.token_to_id("<end>") == EOS
+    return str(inner.to_str())
+
+
+@pytest.fixture(scope="module")
+def grammars() -> Grammars:
+    return Grammars(tokenizer_json(), 100, [EOS])
+
+
+def allowed(matcher: Matcher) -> set[int]:
+    bits = int.from_bytes(matcher.mask, "little")
+    return {token_id for token_id in range(128) if bits >> token_id & 1}
+
+
+def feed(matcher: Matcher, text: str) -> None:
+    for char in text:
+        assert ord(char) - 0x20 in allowed(matcher), f"{char!r} in {text!r}"
+        matcher.accept(ord(char) - 0x20)
+
+
+def of_schema(schema: object) -> Grammar:
+    return Grammar(LLMatcher.grammar_from_json_schema(json.dumps(schema)), bounds_numbers=True)
+
+
+def ids(text: str) -> set[int]:
+    return {ord(char) - 0x20 for char in text}
+
+
+def test_masks_follow_the_answer(grammars: Grammars) -> None:
+    matcher = grammars.compile(Grammar("start: /a[bc]?/")).result()
+    assert len(matcher.mask) == 16 and allowed(matcher) == ids("a")
+    matcher.accept(ord("a") - 0x20)
+    assert allowed(matcher) == ids("bc") | {EOS} and not matcher.is_finished
+    other = matcher.copy()
+    matcher.accept(EOS)
+    assert matcher.is_finished
+    other.accept(ord("b") - 0x20)
+    assert other.is_finished
+
+
+def test_answers_to_one_grammar_do_not_share_a_place(grammars: Grammars) -> None:
+    grammar = Grammar("start: /ab+c/")
+    first, second = (grammars.compile(grammar).result() for _ in range(2))
+    feed(first, "ab")
+    assert allowed(second) == ids("a")
+
+
+def test_what_was_not_allowed_fails(grammars: Grammars) -> None:
+    matcher = grammars.compile(Grammar("start: /ab/")).result()
+    with pytest.raises(GrammarFailed, match="token 57"):
+        matcher.accept(57)
+
+
+def test_bad_grammars_fail(grammars: Grammars) -> None:
+    for text in ("start: nope", "{"):
+        with pytest.raises(GrammarFailed, match="cannot be compiled"):
+            grammars.compile(Grammar(text)).result()
+
+
+def test_a_tokenizer_that_cannot_be_used_fails_the_request() -> None:
+    with pytest.raises(GrammarFailed, match="this model's tokenizer"):
+        Grammars("{}", 100, [EOS]).compile(Grammar("start: /a/")).result()
+
+
+def test_numbers_come_to_an_end(grammars: Grammars) -> None:
+    matcher = grammars.compile(of_schema({"type": "array", "items": {"type": "number"}})).result()
+    feed(matcher, "[0." + "3" * (MAX_CHARACTERS - 3))
+    assert ids("0123456789") <= allowed(matcher)
+    feed(matcher, "3")
+    assert allowed(matcher) & ids("0123456789.eE") == set() and ids(",]") <= allowed(matcher)
+    feed(matcher, ",1")
+    assert ids("0123456789") <= allowed(matcher)
+
+
+def test_a_number_that_must_go_on_does(grammars: Grammars) -> None:
+    number = 10**40
+    matcher = grammars.compile(of_schema({"const": number})).result()
+    feed(matcher, str(number))
+    assert matcher.is_finished or EOS in allowed(matcher)
+
+
+def test_digits_in_strings_are_free() -> None:
+    limit = NumberLimit.of(LLTokenizer(tokenizer_json()))
+    for char in '{"a\\"' + "1" * 50:
+        limit.accept(ord(char) - 0x20)
+    everything = b"\xff" * 12
+    assert limit.applied(everything) == everything
+    for char in '":-' + "1" * 50:
+        limit.accept(ord(char) - 0x20)
+    assert limit.applied(everything) != everything
+
+
+def test_masks_meet_what_else_a_row_may_draw() -> None:
+    tables = SlotTables(4, 32, 4, torch.device("cpu"))
+    sampler = Sampler(tables, 70, [])
+    for slot, params in enumerate(
+        [SamplingParams(temperature=0), SamplingParams(temperature=0, allowed_token_ids=[5, 66]), SamplingParams()]
+    ):
+        sampler.enter(NewSlot(slot, [1], 1, params, seed=3))
+    logits = torch.zeros(3, 70)
+    logits[:, 9] = 5.0
+    logits[:, 66] = 1.0
+    words = numpy.zeros(3, numpy.int32)
+    words[[0, 2]] = 1 << 5, 1 << 2  # ids 5 and 66
+    masks = [TokenMask(0, words.tobytes()), TokenMask(2, words.tobytes())]
+    drawn = sampler.sample(logits, (0, 1, 2), torch.tensor([1, 1, 1]), masks)
+    assert drawn.tokens.tolist()[:2] == [66, 66] and drawn.tokens[2] in (5, 66)
+    narrow = TokenMask(1, (1 << 5).to_bytes(12, "little"))
+    assert sampler.sample(logits, (1, 0), torch.tensor([1, 1]), [narrow]).tokens.tolist() == [5, 9]
+    assert sampler.sample(logits, (1, 0), torch.tensor([1, 1])).tokens.tolist() == [66, 9]
+
+
+def test_without_a_tokenizer_a_grammar_is_refused(tmp_path: Path) -> None:
+    save_tiny_llama(tmp_path)
+    engine = create_engine(EngineConfig(model=str(tmp_path), skip_tokenizer_init=True))
+    with pytest.raises(RequestRefused, match="without a tokenizer"):
+        engine.submit(Submit(0, [1, 2], SamplingParams(grammar=Grammar("start: /a/"))))
+    engine.close()
