@@ -1,6 +1,6 @@
 """Tokens per second with and without a JSON schema: `python bench/structured_output.py [--model M] [--batch 1 8]`.
 
-Every request has the same prompt and number of tokens; those with a schema fill an endless list, so that none ends early.
+Every request has the same prompt and number of tokens; a schema asks for a list without end, so that none ends early.
 Prints one line of JSON for each batch size and form.
 """
 

@@ -14,25 +14,22 @@ from wllm_sched.request import Request
 
 
 class CompilingLine:
-    """Requests and the futures of their matchers."""
+    """Requests and the futures of their matchers, `entries`."""
 
     def __init__(self) -> None:
-        self._entries: list[tuple[Request, Future[Matcher]]] = []
-
-    def __len__(self) -> int:
-        return len(self._entries)
+        self.entries: list[tuple[Request, Future[Matcher]]] = []
 
     def push(self, request: Request, future: Future[Matcher]) -> None:
         """Hold `request` back until `future` is done."""
         request.is_compiling = True
-        self._entries.append((request, future))
+        self.entries.append((request, future))
 
     def take(self) -> Iterator[tuple[Request, Matcher | str]]:
         """The requests whose grammar is done, each with its matcher or the reason why there is none."""
-        entries, self._entries = self._entries, []
+        entries, self.entries = self.entries, []
         for request, future in entries:
             if not future.done():
-                self._entries.append((request, future))
+                self.entries.append((request, future))
                 continue
             request.is_compiling = False
             try:
@@ -42,5 +39,5 @@ class CompilingLine:
 
     def wait(self, timeout_s: float) -> None:
         """Return when a grammar is done, or when the time is up."""
-        if self._entries:
-            wait([future for _, future in self._entries], timeout_s, FIRST_COMPLETED)
+        if self.entries:
+            wait([future for _, future in self.entries], timeout_s, FIRST_COMPLETED)

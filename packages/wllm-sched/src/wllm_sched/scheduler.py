@@ -129,7 +129,8 @@ class Scheduler:
         ask again.
         """
         self._after_launch()
-        self._take_compiled()
+        if self._compiling.entries:
+            self._take_compiled()
         if self.pool.host is not None:
             self.pool.host.save()
         if self.pool.num_free < len(self._running.decoding) and not self._make_room():
@@ -139,7 +140,7 @@ class Scheduler:
         self._plan_prefill(draft)
         flight = draft.finish(self._counters.steps_total, self.pool.host)
         if flight is None:
-            is_waiting = self._flights or self.num_swaps_under_way or self._compiling
+            is_waiting = self._flights or self.num_swaps_under_way or self._compiling.entries
             assert is_waiting or not self._num_samples, "Stuck: nothing in flight, nothing to plan, work left"
             return None
         self._flights.append(flight)
@@ -218,14 +219,13 @@ class Scheduler:
         rows, new_blocks = draft.decode_rows, draft.new_blocks
         block_size = self._block_size
         decoding = self._running.decoding
+        ready = [sample for sample in decoding.values() if sample.matcher is None or not sample.awaits_token]
+        draft.decode_samples += ready
         exhausted = []
-        for slot, sample in decoding.items():
+        for sample in ready:
+            slot, start = sample.slot, sample.computed
             if sample.matcher is not None:
-                if sample.awaits_token:
-                    continue
                 draft.constrain(sample)
-            draft.decode_samples.append(sample)
-            start = sample.computed
             rows.append(Row(slot, start, 1, 1))
             if start % block_size == 0 and start == sample.table.num_tokens:
                 new_blocks.append(NewBlocks(slot, start // block_size, sample.table.grow(start + 1)))
