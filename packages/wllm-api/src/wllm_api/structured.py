@@ -18,9 +18,19 @@ from wllm_sched.grammar import Grammar
 _KINDS: tuple[Kind, ...] = ("json", "regex", "choice", "grammar", "json_object")
 
 
-async def grammar_for(fields: SamplingFields, model: ServedModel) -> Grammar | None:
-    """The grammar that every answer must match, None for free text; raises `InvalidRequest`."""
-    wanted = [*_of_format(fields.response_format), *_of_outputs(fields.structured_outputs), *_of_guided(fields)]
+async def grammar_for(
+    fields: SamplingFields, model: ServedModel, *, forced: Constraint | None = None
+) -> Grammar | None:
+    """The grammar that every answer must match, None for free text; raises `InvalidRequest`.
+
+    `forced` is a form that another field of the request stands for.
+    """
+    wanted = [
+        *([] if forced is None else [forced]),
+        *_of_format(fields.response_format),
+        *_of_outputs(fields.structured_outputs),
+        *_of_guided(fields),
+    ]
     if not wanted:
         return None
     constraint = wanted[0]

@@ -1,22 +1,65 @@
-"""Which tools a chat request really offers to the model."""
+"""Which tools a chat request really offers to the model, and what it forces the answer to be."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from wllm_api.grammars import Constraint
 from wllm_api.http_errors import InvalidRequest, Unsupported
 from wllm_api.model import ServedModel
 from wllm_api.schemas.chat import ChatRequest
 from wllm_api.schemas.tools import AllowedTools, NamedTool, Tool
+from wllm_api.tools import Tools, arguments_schema, calls_schema, one_call, some_calls
+from wllm_api.tools.parser import Script
 
 
-def offered_tools(body: ChatRequest, model: ServedModel) -> list[Tool]:
-    """The tools to show to the model, none when it may not call any; raises `InvalidRequest`."""
+@dataclass(frozen=True, slots=True)
+class ToolOffer:
+    """The tools to show to the model, none when it may not call any.
+
+    `named` is the one function that must be called; `required`: any must be.
+    """
+
+    tools: tuple[Tool, ...] = ()
+    named: str | None = None
+    required: bool = False
+    parallel: bool = True
+
+    @property
+    def schemas(self) -> Tools:
+        """The parameters of each function."""
+        return {tool.function.name: tool.function.parameters or {} for tool in self.tools}
+
+    @property
+    def constraint(self) -> Constraint | None:
+        """The form that the whole answer must have, None when no call is forced; raises `InvalidRequest`."""
+        if self.named is not None:
+            return Constraint("json", arguments_schema(self.schemas[self.named]), "tool_choice")
+        if self.required:
+            try:
+                schema = calls_schema(self.schemas, max_calls=None if self.parallel else 1)
+            except RecursionError:
+                raise InvalidRequest("The 'tools' are nested too deeply. Send flatter ones.", param="tools") from None
+            return Constraint("json", schema, "tool_choice")
+        return None
+
+    @property
+    def script(self) -> Script | None:
+        """What reads an answer of that form."""
+        if self.named is not None:
+            return one_call(self.named)
+        return some_calls if self.required else None
+
+
+def tool_offer(body: ChatRequest, model: ServedModel) -> ToolOffer:
+    """What the request offers and forces; raises `InvalidRequest`."""
     choice = body.tool_choice or "auto"
     if not body.tools:
         if choice not in ("none", "auto"):
             raise InvalidRequest("'tool_choice' asks for a tool call, but 'tools' is empty.", param="tool_choice")
-        return []
+        return ToolOffer()
     if choice == "none":
-        return []
+        return ToolOffer()
     wanted = _wanted(choice)
     known = {tool.function.name for tool in body.tools}
     if wanted is not None and (missing := sorted(wanted - known)):
@@ -24,21 +67,23 @@ def offered_tools(body: ChatRequest, model: ServedModel) -> list[Tool]:
             f"'tool_choice' names '{missing[0]}', which is not among the 'tools'. Offer it, or choose another.",
             param="tool_choice",
         )
-    if choice == "required" or isinstance(choice, NamedTool) or _requires(choice):
-        raise Unsupported(
-            "'tool_choice' forces a call, which needs structured output, and this server does not support that yet. "
-            "Use 'auto'.",
-            param="tool_choice",
-        )
+    named = choice.function.name if isinstance(choice, NamedTool) else None
+    required = choice == "required" or _requires(choice)
+    if named is None and not required:
+        _check_format(model)
+    tools = tuple(tool for tool in body.tools if named or wanted is None or tool.function.name in wanted)
+    return ToolOffer(tools, named, required, body.parallel_tool_calls)
+
+
+def _check_format(model: ServedModel) -> None:
     if model.format.tools is None:
         raise Unsupported(
             "'tools' cannot be used: how this model writes tool calls is not known from its chat template. Leave them "
-            "out, send 'tool_choice': 'none', or start the server with --tool-parser.",
+            "out, force a call by 'tool_choice', or start the server with --tool-parser.",
             param="tools",
         )
     if not model.shows_tools:
         raise Unsupported("'tools' cannot be used: this model's chat template does not show any.", param="tools")
-    return [tool for tool in body.tools if wanted is None or tool.function.name in wanted]
 
 
 def _wanted(choice: object) -> set[str] | None:

@@ -187,8 +187,9 @@ def test_nulls_and_empty_lists(caller: httpx.Client, fields: dict[str, Any]) -> 
 @pytest.mark.parametrize(("fields", "param", "words"), [
     ({"tools": [], "tool_choice": "required"}, "tool_choice", "empty"),
     ({"tool_choice": NAMED}, "tool_choice", "empty"),
-    ({"tools": [NOW], "tool_choice": "required"}, "tool_choice", "structured output"),
-    ({"tools": [NOW], "tool_choice": NAMED}, "tool_choice", "structured output"),
+    ({"tools": [NOW], "tool_choice": NAMED, "response_format": {"type": "json_object"}}, "response_format", "both"),
+    ({"tools": [{"type": "function", "function": {"name": "now", "parameters": {"if": {}}}}], "tool_choice": NAMED},
+     "tool_choice", "if"),
     ({"tools": [WEATHER], "tool_choice": NAMED}, "tool_choice", "'now'"),
     ({"tools": [NOW], "tool_choice": "always"}, "tool_choice", "always"),
     ({"tools": [NOW], "tool_choice": {"type": "custom"}}, "tool_choice", "custom"),
@@ -210,10 +211,12 @@ def test_refusals(caller: httpx.Client, fields: dict[str, Any], param: str, word
     assert words in error["message"]
 
 
+@pytest.mark.parametrize("choice", ["auto", "required"])
 @pytest.mark.parametrize("depth", [50, 900, 100_000])
-def test_deep_parameters_are_taken_or_refused(caller: httpx.Client, depth: int) -> None:
+def test_deep_parameters_are_taken_or_refused(caller: httpx.Client, depth: int, choice: str) -> None:
     tool = '{"type": "function", "function": {"name": "f", "parameters": {"a": ' + "[" * depth + "]" * depth + "}}}"
-    body = '{"messages": [{"role": "user", "content": "x"}], "max_tokens": 1, "tools": [' + tool + "]}"
+    body = '{"messages": [{"role": "user", "content": "x"}], "max_tokens": 1, "tools": [' + tool + "]"
+    body += ', "tool_choice": "' + choice + '"}'
     answer = caller.post("/v1/chat/completions", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code in (200, 400), answer.text
 
@@ -260,3 +263,28 @@ def test_sdk_puts_the_stream_together(caller: httpx.Client) -> None:
     assert message.tool_calls is not None
     cities = [json.loads(call.function.arguments)["city"] for call in message.tool_calls]
     assert cities == ["Paris", "Rome"]
+
+
+FORCED = '{"name": "get_weather", "parameters": {"city": "Paris"}}'
+
+
+@pytest.mark.parametrize(("reply", "choice", "names", "reason"), [
+    (f" [{FORCED}, {FORCED}]", "required", ["get_weather"] * 2, "tool_calls"),
+    (f"[{FORCED}]", {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [NAMED]}},
+     ["get_weather"], "tool_calls"),
+    ('{"city": "Paris"}', {"type": "function", "function": {"name": "get_weather"}}, ["get_weather"], "stop"),
+])  # fmt: skip
+def test_forced_calls(start_server: Any, reply: str, choice: object, names: list[str], reason: str) -> None:
+    """R18: whatever the model's family is."""
+    with start_server(reply=reply) as client:
+        fields = {"tools": [WEATHER, NOW], "tool_choice": choice}
+        answer = whole(client, **fields)
+        assert answer["finish_reason"] == reason
+        assert answer["message"]["content"] is None
+        calls = [call["function"] for call in answer["message"]["tool_calls"]]
+        assert [call["name"] for call in calls] == names
+        assert all(json.loads(call["arguments"]) == {"city": "Paris"} for call in calls)
+        for count in (*range(1, 70, 5), 200):
+            cut = whole(client, **fields, max_tokens=count)
+            assert same(streamed(client, **fields, max_tokens=count)) == same(cut)
+            assert not cut["message"]["content"]

@@ -16,14 +16,17 @@ class MessageText:
     """One choice's text on its way to the client; `max_calls` drops calls beyond a number.
 
     Both names of the reasoning are sent, since clients differ in which one they read. `short_ids` makes the ids that
-    Mistral's templates take.
+    Mistral's templates take. `named`: the request named the function, and a call ends with "stop" as at OpenAI.
     """
 
-    def __init__(self, parser: AnswerParser, *, show_reasoning: bool, max_calls: int | None, short_ids: bool) -> None:
+    def __init__(
+        self, parser: AnswerParser, *, show_reasoning: bool, max_calls: int | None, short_ids: bool, named: bool
+    ) -> None:
         self._parser = parser
         self._show_reasoning = show_reasoning
         self._max_calls = max_calls
         self._short_ids = short_ids
+        self._named = named
         self._num_calls = 0
         self.finish_reason: str | None = None
 
@@ -54,7 +57,8 @@ class MessageText:
         if calls:
             delta["tool_calls"] = list(calls.values())
         if finish_reason is not None:
-            self.finish_reason = "tool_calls" if finish_reason == "stop" and self._num_calls else finish_reason
+            called = finish_reason == "stop" and self._num_calls and not self._named
+            self.finish_reason = "tool_calls" if called else finish_reason
         return delta
 
     def _opening(self, number: int, name: str) -> dict[str, Any]:

@@ -26,7 +26,8 @@ from wllm_api.routes.common import (
 from wllm_api.schemas.chat import ChatRequest
 from wllm_api.sse import EventStream
 from wllm_api.structured import grammar_for
-from wllm_api.tool_offer import offered_tools
+from wllm_api.tool_offer import tool_offer
+from wllm_api.tools import AnswerParser
 
 router = APIRouter()
 
@@ -46,14 +47,14 @@ async def create_chat_completion(
 
 async def _prepare(request: Request, body: ChatRequest, model: ServedModel) -> ChatAnswer:
     refuse_streamed_prompt_logprobs(body)
-    offered = offered_tools(body, model)
+    offer = tool_offer(body, model)
     text = await chat_prompt(
         body.messages,
         model,
         add_generation_prompt=body.add_generation_prompt,
         continue_final_message=body.continue_final_message,
         extra=_template_variables(body),
-        tools=[tool.for_template() for tool in offered] or None,
+        tools=[tool.for_template() for tool in offer.tools] or None,
     )
     token_ids = await model.encode(text, add_special_tokens=body.add_special_tokens, param="messages")
     token_ids = truncated(token_ids, body, model)
@@ -65,16 +66,17 @@ async def _prepare(request: Request, body: ChatRequest, model: ServedModel) -> C
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         prompt_logprobs=body.prompt_logprobs,
         cache_salt=cache_salt(request, body),
-        grammar=await grammar_for(body, model),
+        grammar=await grammar_for(body, model, forced=offer.constraint),
     )
     serving = serving_of(request)
     last = body.messages[-1]
-    special = model.tokenizer.special_ids(model.format.marks(with_tools=bool(offered)))
-    new_parser = model.format.parser(
+    special = model.tokenizer.special_ids(model.format.marks(with_tools=bool(offer.tools)))
+    free_parser = model.format.parser(
         text,
-        tools={tool.function.name: tool.function.parameters or {} for tool in offered} if offered else None,
+        tools=offer.schemas if offer.tools else None,
         special=frozenset(special) if body.skip_special_tokens else frozenset(),
     )
+    forced = offer.script
     return ChatAnswer(
         body,
         Generation(serving, model, [Job(token_ids, params)], kept=frozenset(special.values())),
@@ -84,10 +86,11 @@ async def _prepare(request: Request, body: ChatRequest, model: ServedModel) -> C
         logprobs=logprobs_format(body, model),
         echo=(last.content or "") if body.echo and last.role == "assistant" else "",
         new_message=lambda: MessageText(
-            new_parser(),
+            free_parser() if forced is None else AnswerParser(forced),
             show_reasoning=body.include_reasoning,
             max_calls=None if body.parallel_tool_calls else 1,
             short_ids=model.format.short_ids,
+            named=offer.named is not None,
         ),
     )
 

@@ -6,6 +6,7 @@ functions of strings: no field of a request is known here.
 
 from wllm_api.tools.calls import Tools
 from wllm_api.tools.choice import REASONING_PARSERS, TOOL_PARSERS, AnswerFormat, answer_format
+from wllm_api.tools.forced import arguments_schema, calls_schema, one_call, some_calls
 from wllm_api.tools.parser import AnswerParser
 from wllm_api.tools.sink import Piece
 
@@ -17,4 +18,8 @@ __all__ = [
     "Piece",
     "Tools",
     "answer_format",
+    "arguments_schema",
+    "calls_schema",
+    "one_call",
+    "some_calls",
 ]
