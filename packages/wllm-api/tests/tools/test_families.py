@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -275,6 +276,13 @@ def test_deep_values_end_the_arguments(text: str) -> None:
     _, _, calls = read(Sample("gemma4", ""), [f"<|tool_call>call:now{text}"])
     assert [name for name, _ in calls] == ["now"]
     assert len(calls[0][1]) < 300
+
+
+def test_many_unfinished_calls_take_no_time() -> None:
+    text = '<tool_call>{"x":"' + '<tool_call>{\\"x' * 3000
+    start = time.perf_counter()
+    assert read(SAMPLES["hermes_two"], [text]) == (text, "", [])
+    assert time.perf_counter() - start < 10  # reading each to the end takes several times that
 
 
 def test_random_texts_from_marks() -> None:

@@ -12,6 +12,9 @@ from wllm_api.tools.sink import Piece, Sink
 from wllm_api.tools.source import Read, Source
 from wllm_api.tools.thinking import Thinking
 
+# Each unfinished call is read to the end of the text and then read again as text.
+MAX_UNFINISHED = 16
+
 Script = Callable[[Source, Sink], Read[None]]
 
 
@@ -55,6 +58,7 @@ def marked(
 
     def script(source: Source, sink: Sink) -> Read[None]:
         thought = in_thought
+        unfinished = 0
         while True:
             emit = sink.reasoning if thought else sink.content
             if syntax is not None and syntax.bare_mark and sink.only_blank and not thought:
@@ -72,7 +76,7 @@ def marked(
                 thought = True
                 sink.section()
                 yield from source.literal(thinking.label)
-            elif syntax is None or mark not in syntax.marks:
+            elif syntax is None or mark not in syntax.marks or unfinished == MAX_UNFINISHED:
                 emit("" if mark in hidden else mark)
             else:
                 place = source.keep()
@@ -83,6 +87,7 @@ def marked(
                     source.discard()  # the beginning of a call that has no name yet
                     return
                 else:
+                    unfinished += source.starved
                     source.rewind(place)
                     emit("" if mark in hidden else mark)
 
