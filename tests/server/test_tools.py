@@ -12,7 +12,9 @@ from server.running_server import RunningServer
 USER: Any = [{"role": "user", "content": "Weather in Paris?"}]
 SCHEMA = {
     "type": "object", "additionalProperties": False, "required": ["city", "unit"],
-    "properties": {"city": {"type": "string", "enum": ["Paris", "Rome"]}, "unit": {"type": "string", "enum": ["c", "f"]}},
+    "properties": {
+        "city": {"type": "string", "enum": ["Paris", "Rome"]}, "unit": {"type": "string", "enum": ["c", "f"]},
+    },
 }  # fmt: skip
 NAMED = {"type": "function", "function": {"name": "get_weather"}}
 
