@@ -142,7 +142,7 @@ DEVICE void finish_part(const DecodeParameters& p, const Part& part, const u8* s
     const int members = level == 0 && root ? count : smaller(divide_up(count - leader, distance), MERGE_FAN);
     if (!arrives_last(arrivals + place(leader), members)) return;
     const auto member = [&](int i) { return (const float*)partial(leader + i * distance); };
-    merge<Shape, MERGE_FAN / 2>(p, part, members, member, level, root ? nullptr : partial(leader), level + 1);
+    merge<Shape, MERGE_AT_ONCE>(p, part, members, member, level, root ? nullptr : partial(leader), level + 1);
     if (root) return;
     index = leader;
     distance = width;

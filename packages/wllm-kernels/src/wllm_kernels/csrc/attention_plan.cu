@@ -89,7 +89,9 @@ DEVICE int cost_of_load(const PlanParameters& p, int chunks, int chunk) {
 DEVICE int cost_of_merge(int parts) {
   if (parts == 1) return 0;
   int cost = 0;
-  for (; parts > 1; parts = divide_up(parts, MERGE_FAN)) cost += 2 + divide_up(smaller(parts, MERGE_FAN), 8);
+  for (; parts > 1; parts = divide_up(parts, MERGE_FAN)) {
+    cost += 2 + divide_up(smaller(parts, MERGE_FAN), MERGE_AT_ONCE);
+  }
   return cost;
 }
 
