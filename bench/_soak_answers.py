@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -83,12 +84,29 @@ def faults(reply: Reply, body: dict[str, Any]) -> Iterator[str]:
         allowed = body.get("allowed_token_ids")
         if allowed is not None and not set(choice.token_ids) <= set(allowed):
             yield f"choice {index} holds {sorted(set(choice.token_ids) - set(allowed))}, which are not allowed"
+        if choice.finish_reason == "stop" and not _has_form(choice.text, body.get("structured_outputs", {})):
+            yield f"choice {index} is {choice.text!r}, which is not of the form {body['structured_outputs']}"
         for stop in body.get("stop", ()):
             if stop in choice.text:
                 yield f"choice {index} holds the stop string {stop!r}"
     counted = sum(len(choice.token_ids) for choice in reply.choices.values())
     if reply.usage.get("completion_tokens") != counted:
         yield f"usage counts {reply.usage.get('completion_tokens')} tokens, the answer has {counted}"
+
+
+def _has_form(text: str, form: dict[str, Any]) -> bool:
+    if "choice" in form:
+        return text in form["choice"]
+    if "regex" in form:
+        return re.fullmatch(form["regex"], text) is not None
+    if "json" not in form:
+        return True
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return False
+    name, age = found.get("name"), found.get("age")
+    return found.keys() == {"name", "age"} and isinstance(name, str) and len(name) <= 8 and isinstance(age, int)
 
 
 def _logprob_faults(choice: Choice) -> Iterator[str]:

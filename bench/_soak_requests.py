@@ -14,6 +14,19 @@ from typing import Any
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 STOPS = ("e", "the", "ab", "\n\n", "zq")
+# Forms of answers, each of which random weights can end.
+FORMS: tuple[dict[str, Any], ...] = (
+    {"choice": ["yes", "no", "perhaps"]},
+    {"regex": "[a-f]{3,12}-[0-9]+"},
+    {
+        "json": {
+            "type": "object",
+            "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer"}},
+            "required": ["name", "age"],
+            "additionalProperties": False,
+        }
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +79,7 @@ class Mix:
             "bad": (6, self._bad),
         }
         if limits.text_ids:
-            self.kinds |= {"stop": (6, self._stop), "chat": (6, self._chat)}
+            self.kinds |= {"stop": (6, self._stop), "chat": (6, self._chat), "structured": (8, self._structured)}
 
     def draw(self) -> Request:
         """The next request."""
@@ -176,6 +189,13 @@ class Mix:
         body["max_tokens"] = min(body["max_tokens"], self._limits.max_model_len // 4)
         return Request("chat", body, path=CHAT)
 
+    def _structured(self) -> Request:
+        body = self._base(structured_outputs=self._numbers.choice(FORMS), max_tokens=100)
+        body["prompt"] = body["prompt"][: self._limits.max_model_len - 100]
+        body["n"] = self._numbers.choice((1, 1, 1, 3))
+        body.pop("ignore_eos", None)  # the end of the form is the end of the answer
+        return Request("structured", body)
+
     def _left(self) -> Request:
         body = self._base(max_tokens=self._limits.longest_answer, ignore_eos=True, stream=True, temperature=1.0)
         body["prompt"] = body["prompt"][: self._limits.max_model_len - self._limits.longest_answer]
@@ -207,7 +227,8 @@ class Mix:
             {"stop_token_ids": [limits.vocab_size]},
             {"allowed_token_ids": []},
             {"min_tokens": 50, "max_tokens": 4},
-            {"guided_regex": "a+"},
+            {"guided_regex": "("},
+            {"structured_outputs": {"json": {"type": "strange"}}},
             {"best_of": 3},
         )
         fields = self._numbers.choice(wrong)

@@ -32,7 +32,7 @@ def assert_it_happened(summary: dict[str, Any]) -> None:
         assert summary[counter] > 0, counter
     assert summary["prefill_chunks"] > summary["num_preemptions"]
     assert summary["most_running"] > 8 and summary["max_steps_in_flight"] == 2
-    assert len(summary["sent"]) == 15
+    assert len(summary["sent"]) == 16
 
 
 def test_a_sample(tmp_path: Path) -> None:

@@ -51,6 +51,16 @@ def test_the_space_between_prompt_and_answer_stays(sentencepiece: Tokenizer) -> 
     assert "".join(_streamed(sentencepiece, [1], answer)) == "the hello"  # <s> has no text
 
 
+def test_a_broken_end_of_the_prompt_is_not_part_of_the_answer(byte_level: Tokenizer) -> None:
+    for text in ("龜", "🫠", "\ufffd", "ü"):
+        ids = byte_level.encode(text)
+        for cut in range(1, len(ids)):
+            assert "".join(_streamed(byte_level, ids[:cut], byte_level.encode("hello"))) == "hello"
+            assert "".join(_streamed(byte_level, ids[:cut], ids[cut:])) == text
+            # A character broken within the answer is seen.
+            assert "".join(_streamed(byte_level, byte_level.encode("a"), [*ids[:cut], *byte_level.encode("b")])) != "b"
+
+
 def test_special_tokens_inside_are_skipped(byte_level: Tokenizer) -> None:
     halves = byte_level.encode("龜")
     assert "".join(_streamed(byte_level, [], [halves[0], 2, *halves[1:]])) == "龜"

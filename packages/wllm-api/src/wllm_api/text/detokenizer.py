@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from wllm_api.text.tokenizer import Tokenizer
 
 _LONGEST_HALF = 3  # bytes that an unfinished UTF-8 character can have
+_REPLACEMENT = "\ufffd"
 
 
 class Detokenizer:
@@ -42,6 +43,7 @@ class Detokenizer:
             if len(tail) >= _LONGEST_HALF:
                 break
         self._utf8.decode(tail)  # a character that the prompt began is whole in the output
+        self._begun = self._utf8.getstate()[0]
 
     def push(self, token_id: int) -> str:
         """The text that became whole with this token, often one word, sometimes nothing."""
@@ -50,4 +52,14 @@ class Detokenizer:
         if piece is None:
             return ""
         self._first = False
-        return self._utf8.decode(piece)
+        text = self._utf8.decode(piece)
+        return self._without_begun(text, piece) if self._begun else text
+
+    def _without_begun(self, text: str, piece: bytes) -> str:
+        # What the prompt began and the output does not continue is a broken character of the prompt's text.
+        self._begun += piece
+        if not text:
+            return text
+        broken = text[0] == _REPLACEMENT and not self._begun.startswith(_REPLACEMENT.encode())
+        self._begun = b""
+        return text[broken:]
