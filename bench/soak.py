@@ -121,6 +121,9 @@ def _add_tokenizer(model: Path) -> None:
     build_tokenizer().save(str(model / "tokenizer.json"))
     settings = {"chat_template": CHAT_TEMPLATE, "bos_token": SPECIAL_TOKENS[1], "eos_token": SPECIAL_TOKENS[2]}
     (model / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    config |= {"bos_token_id": 1, "eos_token_id": 2}  # the end of a form must be a token of this tokenizer
+    (model / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
 def _text_ids() -> tuple[int, ...]:
