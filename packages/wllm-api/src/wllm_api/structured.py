@@ -5,7 +5,7 @@ A request has one form or none. Whatever asks for a form that cannot be kept is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from wllm_api.errors import GrammarError
 from wllm_api.grammars import Constraint
@@ -18,15 +18,13 @@ from wllm_sched.grammar import Grammar
 _KINDS: tuple[Kind, ...] = ("json", "regex", "choice", "grammar", "json_object")
 
 
-async def grammar_for(
-    fields: SamplingFields, model: ServedModel, *, forced: Constraint | None = None
-) -> Grammar | None:
+async def grammar_for(fields: SamplingFields, model: ServedModel, others: Sequence[Constraint] = ()) -> Grammar | None:
     """The grammar that every answer must match, None for free text; raises `InvalidRequest`.
 
-    `forced` is a form that another field of the request stands for.
+    `others` are forms that other fields of the request stand for.
     """
     wanted = [
-        *([] if forced is None else [forced]),
+        *others,
         *_of_format(fields.response_format),
         *_of_outputs(fields.structured_outputs),
         *_of_guided(fields),

@@ -1,16 +1,25 @@
-"""Which tools a chat request really offers to the model, and what it forces the answer to be."""
+"""Which tools a request of any API really offers to the model, and what it forces the answer to be."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from wllm_api.grammars import Constraint
 from wllm_api.http_errors import InvalidRequest, Unsupported
 from wllm_api.model import ServedModel
-from wllm_api.schemas.chat import ChatRequest
-from wllm_api.schemas.tools import AllowedTools, NamedTool, Tool
+from wllm_api.schemas.tools import AllowedTools, NamedTool, Tool, ToolChoice
 from wllm_api.tools import Tools, arguments_schema, calls_schema, one_call, some_calls
 from wllm_api.tools.parser import Script
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """What a request says of tools, in OpenAI's words; `parallel`: an answer may have several calls."""
+
+    tools: Sequence[Tool] = ()
+    choice: ToolChoice | None = None
+    parallel: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +60,17 @@ class ToolOffer:
         return some_calls if self.required else None
 
 
-def tool_offer(body: ChatRequest, model: ServedModel) -> ToolOffer:
+def tool_offer(use: ToolUse, model: ServedModel) -> ToolOffer:
     """What the request offers and forces; raises `InvalidRequest`."""
-    choice = body.tool_choice or "auto"
-    if not body.tools:
+    choice = use.choice or "auto"
+    if not use.tools:
         if choice not in ("none", "auto"):
             raise InvalidRequest("'tool_choice' asks for a tool call, but 'tools' is empty.", param="tool_choice")
         return ToolOffer()
     if choice == "none":
         return ToolOffer()
     wanted = _wanted(choice)
-    known = {tool.function.name for tool in body.tools}
+    known = {tool.function.name for tool in use.tools}
     if wanted is not None and (missing := sorted(wanted - known)):
         raise InvalidRequest(
             f"'tool_choice' names '{missing[0]}', which is not among the 'tools'. Offer it, or choose another.",
@@ -71,8 +80,8 @@ def tool_offer(body: ChatRequest, model: ServedModel) -> ToolOffer:
     required = choice == "required" or _requires(choice)
     if named is None and not required:
         _check_format(model)
-    tools = tuple(tool for tool in body.tools if named or wanted is None or tool.function.name in wanted)
-    return ToolOffer(tools, named, required, body.parallel_tool_calls)
+    tools = tuple(tool for tool in use.tools if named or wanted is None or tool.function.name in wanted)
+    return ToolOffer(tools, named, required, use.parallel)
 
 
 def _check_format(model: ServedModel) -> None:

@@ -288,3 +288,11 @@ def test_forced_calls(start_server: Any, reply: str, choice: object, names: list
             cut = whole(client, **fields, max_tokens=count)
             assert same(streamed(client, **fields, max_tokens=count)) == same(cut)
             assert not cut["message"]["content"]
+
+
+def test_form_goes_before_thought(start_server: Any) -> None:
+    """A form is the form of the whole answer, so nothing of it is a thought that the prompt has begun."""
+    with start_server(chat_template=TEMPLATE, reply='{"a": 1}\n') as client:
+        message = whole(client, response_format={"type": "json_object"})["message"]
+        assert message == {"role": "assistant", "content": '{"a": 1}\n', "refusal": None}
+        assert same(streamed(client, response_format={"type": "json_object"}))["message"] == message

@@ -7,7 +7,7 @@ functions of strings: no field of a request is known here.
 from wllm_api.tools.calls import Tools
 from wllm_api.tools.choice import REASONING_PARSERS, TOOL_PARSERS, AnswerFormat, answer_format
 from wllm_api.tools.forced import arguments_schema, calls_schema, one_call, some_calls
-from wllm_api.tools.parser import AnswerParser
+from wllm_api.tools.parser import AnswerParser, plain
 from wllm_api.tools.sink import Piece
 
 __all__ = [
@@ -21,5 +21,6 @@ __all__ = [
     "arguments_schema",
     "calls_schema",
     "one_call",
+    "plain",
     "some_calls",
 ]
