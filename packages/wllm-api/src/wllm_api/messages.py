@@ -1,11 +1,12 @@
 """From a request's messages to what a chat template takes.
 
-Owns three repairs: tool calls and results as text for templates without tools, `developer` as `system`, and system
-messages merged into the first one for templates that refuse them anywhere else.
+Owns three repairs: tools, their calls and results as text for templates without tools, `developer` as `system`, and
+system messages merged into the first one for templates that refuse them anywhere else.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 
@@ -14,6 +15,16 @@ from wllm_api.model import ServedModel
 from wllm_api.schemas.chat import ChatMessage, ToolCall
 
 TemplateMessage = dict[str, object]
+
+# For templates that show no tools. Calls are written as `_call_text` does, and read by the parser `hermes`.
+_OFFER = """You can call these functions, each described by a JSON schema:
+<tools>
+{tools}
+</tools>
+When one of them helps, answer with a call in this form and nothing after it:
+<tool_call>
+{{"name": "the function", "arguments": {{"a parameter": "its value"}}}}
+</tool_call>"""
 
 
 async def chat_prompt(
@@ -33,7 +44,7 @@ async def chat_prompt(
             add_generation_prompt=add_generation_prompt and not continue_final_message,
             continue_final_message=continue_final_message,
             extra=extra,
-            tools=tools,
+            tools=tools if model.shows_tools else None,
         )
 
     try:
@@ -42,18 +53,37 @@ async def chat_prompt(
         raise InvalidRequest(
             "The arguments of a tool call are nested too deeply. Send flatter JSON.", param="messages"
         ) from None
+    offer = _offer_text(tools) if tools and not model.shows_tools else None
+    first, *repaired = _ways_to_say(plain, offer)
     try:
-        return await render(plain)
+        return await render(first)
     except InvalidRequest:
-        merged = _system_first(plain)
-        if merged == plain:
-            raise
-        # The first refusal is the honest one: should the repaired conversation fail too, tell that.
-        try:
-            return await render(merged)
-        except InvalidRequest:
-            pass
+        # The first refusal is the honest one: should the repaired conversations fail too, tell that.
+        for way in repaired:
+            with contextlib.suppress(InvalidRequest):
+                return await render(way)
         raise
+
+
+def _ways_to_say(messages: list[TemplateMessage], offer: str | None) -> list[list[TemplateMessage]]:
+    """The conversation as it is, then repaired for templates that are choosy about system messages."""
+    if offer is None:
+        ways = [messages, _system_first(messages)]
+    elif messages[0]["role"] == "system":
+        told = [{**messages[0], "content": f"{messages[0]['content']}\n\n{offer}"}, *messages[1:]]
+        ways = [told, _system_first(told)]
+    else:
+        told = [{"role": "system", "content": offer}, *messages]
+        within = [{**messages[0], "content": f"{offer}\n\n{messages[0]['content']}"}, *messages[1:]]
+        ways = [told, _system_first(told), within]
+    return [way for number, way in enumerate(ways) if way not in ways[:number]]
+
+
+def _offer_text(tools: Sequence[Mapping[str, object]]) -> str:
+    try:
+        return _OFFER.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
+    except RecursionError:
+        raise InvalidRequest("The 'tools' are nested too deeply. Send flatter ones.", param="tools") from None
 
 
 def _plain(message: ChatMessage, *, knows_tools: bool) -> TemplateMessage:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -16,7 +15,7 @@ from wllm_api.grammars import GrammarChecker
 from wllm_api.http_errors import ContextLengthExceeded, InvalidRequest
 from wllm_api.settings import Parsers
 from wllm_api.text import ChatTemplate, Tokenizer
-from wllm_api.tools import answer_format
+from wllm_api.tools import answer_format, shows_tools
 from wllm_sched.messages import ModelInfo
 
 logger = logging.getLogger(__name__)
@@ -57,7 +56,7 @@ class ServedModel:
     @property
     def shows_tools(self) -> bool:
         """Whether the chat template can show the tools on offer."""
-        return re.search(r"\btools\b", self.info.chat_template or "") is not None
+        return shows_tools(self.info.chat_template)
 
     async def encode(self, text: str, *, add_special_tokens: bool, param: str) -> list[int]:
         """Token ids of `text`; an empty result becomes the begin (or else an end) token, since logits need a token."""

@@ -9,7 +9,7 @@ from wllm_api.grammars import Constraint
 from wllm_api.http_errors import InvalidRequest, Unsupported
 from wllm_api.model import ServedModel
 from wllm_api.schemas.tools import AllowedTools, NamedTool, Tool, ToolChoice
-from wllm_api.tools import Tools, arguments_schema, calls_schema, one_call, some_calls
+from wllm_api.tools import TOLD_IN_WORDS, Tools, arguments_schema, calls_schema, one_call, some_calls
 from wllm_api.tools.parser import Script
 
 
@@ -91,8 +91,12 @@ def _check_format(model: ServedModel) -> None:
             "out, force a call by 'tool_choice', or start the server with --tool-parser.",
             param="tools",
         )
-    if not model.shows_tools:
-        raise Unsupported("'tools' cannot be used: this model's chat template does not show any.", param="tools")
+    if not model.shows_tools and model.format.tools != TOLD_IN_WORDS:
+        raise Unsupported(
+            "'tools' cannot be used: this model's chat template does not show any, and it is not told in words how to "
+            f"write calls for the parser '{model.format.tools}'. Start the server with --tool-parser {TOLD_IN_WORDS}.",
+            param="tools",
+        )
 
 
 def _wanted(choice: object) -> set[str] | None:

@@ -312,7 +312,7 @@ def test_ignored_fields_are_named(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("fields", [
-    {"stream_options": {"include_usage": True}}, {"tools": [{"type": "function", "function": {"name": "f"}}]},
+    {"stream_options": {"include_usage": True}}, {"tools": [{"type": "custom", "custom": {"name": "x"}}]},
     {"response_format": {"type": "nonsense"}}, {"n": 0}, {"temperature": 3}, {"prompt_logprobs": 1, "stream": True},
 ])  # fmt: skip
 def test_refusals_name_the_field(client: httpx.Client, fields: dict[str, Any]) -> None:

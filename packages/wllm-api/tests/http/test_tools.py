@@ -235,12 +235,46 @@ def test_history_reaches_a_template_with_tools(caller: httpx.Client) -> None:
     assert "22 C" in prompt
 
 
-def test_model_whose_calls_are_not_known(client: httpx.Client) -> None:
-    answer = post(client, tools=[NOW])
-    assert answer.status_code == 400
-    assert answer.json()["error"]["param"] == "tools"
-    assert "--tool-parser" in answer.json()["error"]["message"]
-    assert post(client, tools=[NOW], tool_choice="none", max_tokens=1).status_code == 200
+@pytest.mark.parametrize("template", ["{{ tools }}", "<｜tool▁call▁begin｜>{{ messages }}"])
+def test_model_whose_calls_are_not_known(start_server: Any, template: str) -> None:
+    with start_server(chat_template=template) as client:
+        answer = post(client, tools=[NOW])
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == "tools"
+        assert "--tool-parser" in answer.json()["error"]["message"]
+        assert post(client, tools=[NOW], tool_choice="none", max_tokens=1).status_code == 200
+
+
+INTROSPECT = {"name": "introspect", "description": None, "parameters": {"properties": {}, "type": "object"}}
+
+
+def test_model_whose_template_shows_no_tools_is_told_in_words(start_server: Any) -> None:
+    """R20: any model takes tools, and null is the same as missing."""
+    with start_server(reply=REPLY.partition("</think>")[2]) as client:
+        missing = {name: value for name, value in INTROSPECT.items() if value is not None}
+        null, plain = ([{"type": "function", "function": function}, WEATHER] for function in (INTROSPECT, missing))
+        system = [{"role": "system", "content": "Be brief."}, *USER]
+        for messages, lead in ((USER, ""), (system, "Be brief.\n\n")):
+            prompt = prompt_of(client, messages=messages, tools=null)
+            assert prompt == prompt_of(client, messages=messages, tools=plain)
+            assert prompt.startswith(f"<|im_start|>system\n{lead}You can call")
+            assert json.dumps(WEATHER, ensure_ascii=False) in prompt and prompt.count("<|im_start|>system") == 1
+        choice = whole(client, tools=null, tool_choice="auto")
+        assert [call["function"]["name"] for call in choice["message"]["tool_calls"]] == ["get_weather"] * 2
+        assert same(streamed(client, tools=null)) == same(choice)
+        assert whole(client, tools=null, tool_choice="none", max_tokens=4)["finish_reason"] == "length"
+
+
+def test_tools_in_words_reach_a_template_without_a_system_message(start_server: Any) -> None:
+    template = (
+        "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('No system messages.') }}{% endif %}"
+        "[{{ m.role }}]{{ m.content }}{% endfor %}"
+    )
+    with start_server(chat_template=template) as client:
+        prompt = prompt_of(client, messages=USER, tools=[NOW])
+        assert prompt.startswith("[user]You can call") and prompt.endswith("Weather in Paris?")
+        answer = post(client, messages=[{"role": "system", "content": "Be brief."}, *USER], tools=[NOW])
+        assert answer.status_code == 400 and "No system messages." in answer.json()["error"]["message"]
 
 
 def test_logprobs_cover_every_token(caller: httpx.Client) -> None:

@@ -34,9 +34,14 @@ def test_every_parser_is_found() -> None:
     assert set(TEMPLATES) == set(TOOL_PARSERS) - {"auto", "none"}
 
 
-@pytest.mark.parametrize("template", [None, "", "{{ messages }}", "<|im_start|>{{ tools }}"])
+@pytest.mark.parametrize("template", [None, "", "<|im_start|>{{ tools }}"])
 def test_nothing_is_guessed(template: str | None) -> None:
     assert answer_format(template) == AnswerFormat(None, None)
+
+
+def test_a_model_whose_template_shows_no_tools_is_told_in_words() -> None:
+    assert answer_format("{{ messages }}") == AnswerFormat("hermes", None)
+    assert answer_format("{{ messages }}", tools="none") == AnswerFormat(None, None)
 
 
 def test_reasoning_is_found() -> None:

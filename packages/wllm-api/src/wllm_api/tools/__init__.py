@@ -5,13 +5,21 @@ functions of strings: no field of a request is known here.
 """
 
 from wllm_api.tools.calls import Tools
-from wllm_api.tools.choice import REASONING_PARSERS, TOOL_PARSERS, AnswerFormat, answer_format
+from wllm_api.tools.choice import (
+    REASONING_PARSERS,
+    TOLD_IN_WORDS,
+    TOOL_PARSERS,
+    AnswerFormat,
+    answer_format,
+    shows_tools,
+)
 from wllm_api.tools.forced import arguments_schema, calls_schema, one_call, some_calls
 from wllm_api.tools.parser import AnswerParser, plain
 from wllm_api.tools.sink import Piece
 
 __all__ = [
     "REASONING_PARSERS",
+    "TOLD_IN_WORDS",
     "TOOL_PARSERS",
     "AnswerFormat",
     "AnswerParser",
@@ -22,5 +30,6 @@ __all__ = [
     "calls_schema",
     "one_call",
     "plain",
+    "shows_tools",
     "some_calls",
 ]

@@ -1,8 +1,12 @@
-"""Which parsers a model needs, from its chat template and its tokens; a family that is not known is never guessed."""
+"""Which parsers a model needs, from its chat template and its tokens; a family that is not known is never guessed.
+
+A template that shows no tools is no family: `wllm_api.messages` tells such a model in words how to write a call.
+"""
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -45,6 +49,8 @@ _TEMPLATE_WORDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("hermes", ("<tool_call>", "</tool_call>")),
     ("llama3", ("<|start_header_id|>", "tools", '"parameters"')),
 )
+# How a model is asked to write calls when its own template does not tell it.
+TOLD_IN_WORDS = "hermes"
 TOOL_PARSERS = ("auto", "none", "harmony", *_SYNTAXES)
 REASONING_PARSERS = ("auto", "none", "harmony", *THINKING)
 
@@ -89,6 +95,8 @@ def answer_format(template: str | None, *, tools: str = "auto", reasoning: str =
     text = template or ""
     if tools == "auto":
         chosen = next((name for name, words in _TEMPLATE_WORDS if all(word in text for word in words)), None)
+        if chosen is None and text and not shows_tools(text):
+            chosen = TOLD_IN_WORDS
     else:
         chosen = None if tools == "none" else tools
     if reasoning == "auto":
@@ -96,6 +104,11 @@ def answer_format(template: str | None, *, tools: str = "auto", reasoning: str =
     else:
         thought = None if reasoning == "none" else reasoning
     return AnswerFormat(chosen, thought)
+
+
+def shows_tools(template: str | None) -> bool:
+    """Whether a chat template can show the tools on offer."""
+    return re.search(r"\btools\b", template or "") is not None
 
 
 def _in_thought(prompt: str, thinking: Thinking | None) -> bool:
