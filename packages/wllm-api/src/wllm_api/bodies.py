@@ -25,6 +25,7 @@ AnyBody = TypeVar("AnyBody", bound=Body)
 
 MAX_IGNORED_SHOWN = 20
 MAX_IGNORED_LOGGED = 1000
+MAX_SHOWN = 60
 
 
 def body_of(schema: type[AnyBody]) -> Callable[[Request], Awaitable[AnyBody]]:
@@ -135,5 +136,10 @@ def _first_problem(error: ValidationError) -> InvalidRequest:
 
 
 def _shown(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 60 else text[:57] + "..."
+    text = ""
+    # Piece by piece: what is shown is short, what was sent may not be.
+    for piece in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value):
+        text += piece
+        if len(text) > MAX_SHOWN:
+            return text[: MAX_SHOWN - 3] + "..."
+    return text

@@ -7,11 +7,13 @@ Owns the sockets, the signals and the exit code. The first Ctrl+C lets running a
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
 import socket
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -20,7 +22,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from wllm_api.http_errors import ExposedWithoutKey, PortUnavailable
+from wllm_api.http_errors import ExposedWithoutKey, InvalidRequest, PortUnavailable
 from wllm_api.serving import Serving
 from wllm_api.sockets import bind_sockets, is_loopback
 
@@ -87,6 +89,21 @@ class PromptProtocol(HttpToolsProtocol):
         """Take a new connection (asyncio)."""
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().connection_made(transport)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer bytes that are no HTTP: also a client's mistake, so also an error object."""
+        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+            # Half of an answer is on its way; another one behind it would be taken for its rest.
+            self.transport.close()
+            return
+        refusal = InvalidRequest("The request is not valid HTTP/1.1. Send it with an HTTP client, with a known method.")
+        body = json.dumps(refusal.body()).encode()
+        head = (
+            "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n"
+            f"Content-Length: {len(body)}\r\nX-Request-Id: {uuid.uuid4().hex}\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
 
 
 class ApiServer(uvicorn.Server):

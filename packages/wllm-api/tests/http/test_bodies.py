@@ -1,8 +1,13 @@
 """R30: whatever the bytes are, the client learns what is wrong with them."""
 
+import json
+import socket
+from typing import Any
+
+import httpx
 import pytest
 
-from wllm_api.bodies import parse_object
+from wllm_api.bodies import MAX_SHOWN, parse_object
 from wllm_api.http_errors import InvalidRequest
 
 GOOD = '{"a": "ä龜"}'
@@ -43,3 +48,27 @@ def test_bad_bytes(raw: bytes, words: str) -> None:
 
 def test_whole_surrogate_pair_is_taken() -> None:
     assert parse_object(b'{"a": "\\ud83e\\udee0"}') == {"a": "🫠"}
+
+
+@pytest.mark.parametrize("wrong", ["x" * 100_000, ["x"] * 100_000, {"a": {"b": [1, "龜" * 1000]}}])
+def test_wrong_value_is_shown_in_short(client: httpx.Client, wrong: object) -> None:
+    answer = client.post("/v1/completions", json={"prompt": "a", "n": wrong})
+    shown = answer.json()["error"]["message"].partition("(got ")[2].partition("...)")
+    assert answer.status_code == 400
+    assert len(shown[0]) == MAX_SHOWN - 3
+    assert shown[1]
+
+
+@pytest.mark.parametrize("raw", [
+    b"BREW /v1/completions HTTP/1.1\r\nHost: a\r\n\r\n", b"GET / HTTP/9\r\n\r\n", b"\x16\x03\x01\x02\x00", b"\x00" * 50,
+    b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: x\r\n\r\n",
+])  # fmt: skip
+def test_what_is_no_http_gets_an_error_object(client: httpx.Client, raw: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", client.base_url.port or 0), timeout=10) as sock:
+        sock.sendall(raw)
+        answer = b"".join(iter(lambda: sock.recv(4096), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"X-Request-Id: " in head
+    error: Any = json.loads(body)["error"]
+    assert (error["type"], error["param"]) == ("invalid_request_error", None)

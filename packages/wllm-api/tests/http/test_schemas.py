@@ -145,3 +145,21 @@ def test_completion_refuses_what_it_cannot_do(fields: dict[str, object]) -> None
     with pytest.raises(HttpError) as caught:
         check(CompletionRequest, {"prompt": "a", **fields})
     assert caught.value.param in fields
+
+
+@pytest.mark.parametrize(
+    "wrong", [[1.5] * 100_000, [{}] * 100_000, [[[]]] * 100_000, {str(number): {} for number in range(100_000)}]
+)
+@pytest.mark.parametrize(("schema", "minimal"), EVERY)
+def test_long_wrong_value_has_a_short_report(schema: type[Body], minimal: dict[str, object], wrong: object) -> None:
+    reports = []
+    for name in schema.model_fields:
+        try:
+            check(schema, {**minimal, name: wrong})
+        except ValidationError as error:
+            reports.append(error.error_count())
+        except HttpError:
+            continue
+    assert reports
+    # One a branch of what the field may be, not one an entry.
+    assert max(reports) < 40

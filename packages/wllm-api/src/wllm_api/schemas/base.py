@@ -7,9 +7,9 @@ refused (listed with the values that ask for nothing), or unknown: then it passe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, StrictBool, StrictInt, model_validator
 
 from wllm_api.http_errors import Unsupported
 
@@ -19,10 +19,29 @@ TokenId = Annotated[StrictInt, Field(ge=0)]
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 
 
+def _fail_fast(schema: object) -> None:
+    # A report of a million wrong entries would take seconds in which the server does nothing else.
+    if isinstance(schema, dict):
+        if schema.get("type") in ("list", "dict", "tuple", "set"):
+            schema["fail_fast"] = True
+        for part in schema.values():
+            _fail_fast(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            _fail_fast(part)
+
+
 class Part(BaseModel):
     """A JSON object inside a request."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: type[BaseModel], handler: GetCoreSchemaHandler) -> Any:
+        """The schema, with lists and objects that are given up at their first wrong entry (pydantic)."""
+        schema = handler(source)
+        _fail_fast(schema)
+        return schema
 
     @model_validator(mode="before")
     @classmethod
