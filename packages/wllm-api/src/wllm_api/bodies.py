@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -132,7 +133,9 @@ def _first_problem(error: ValidationError) -> InvalidRequest:
     others = error.error_count() - 1
     more = f" {others} more field{'s are' if others > 1 else ' is'} wrong too." if others else ""
     where = f"'{path}': " if path else ""
-    return InvalidRequest(f"{where}{message}{value}.{more}", param=path or None)
+    # A check of several fields together begins with the name of the one to change.
+    named = re.match(r"'([\w.]+)'", message) if not path else None
+    return InvalidRequest(f"{where}{message}{value}.{more}", param=path or (named and named[1]))
 
 
 def _shown(value: object) -> str:

@@ -16,6 +16,8 @@ from wllm_api.schemas.chat import ChatMessage, ToolCall
 
 TemplateMessage = dict[str, object]
 
+# Older spellings to what templates know.
+_ROLES = {"developer": "system", "function": "tool"}
 # For templates that show no tools. Calls are written as `_call_text` does, and read by the parser `hermes`.
 _OFFER = """You can call these functions, each described by a JSON schema:
 <tools>
@@ -87,7 +89,7 @@ def _offer_text(tools: Sequence[Mapping[str, object]]) -> str:
 
 
 def _plain(message: ChatMessage, *, knows_tools: bool) -> TemplateMessage:
-    role = "system" if message.role == "developer" else message.role
+    role = _ROLES.get(message.role, message.role)
     content = message.content if message.content is not None else message.refusal or ""
     plain: TemplateMessage = {"role": role, "content": content}
     if message.name is not None:
@@ -101,7 +103,7 @@ def _plain(message: ChatMessage, *, knows_tools: bool) -> TemplateMessage:
             plain["tool_call_id"] = message.tool_call_id
     elif message.tool_calls:
         plain["content"] = "\n".join(filter(None, [content, *map(_call_text, message.tool_calls)]))
-    elif role in ("tool", "function"):
+    elif role == "tool":
         plain["role"] = "user"
         plain["content"] = f"<tool_response>\n{content}\n</tool_response>"
     return plain

@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from wllm_api.errors import InvalidText, TemplateError
 from wllm_api.grammars import GrammarChecker
-from wllm_api.http_errors import ContextLengthExceeded, InvalidRequest
+from wllm_api.http_errors import ContextLengthExceeded, InvalidRequest, Unsupported
 from wllm_api.settings import Parsers
-from wllm_api.text import ChatTemplate, Tokenizer
+from wllm_api.text import ChatTemplate, Infill, Tokenizer
 from wllm_api.tools import answer_format, shows_tools
 from wllm_sched.messages import ModelInfo
 
@@ -38,6 +38,7 @@ class ServedModel:
         self.format = answer_format(info.chat_template, tools=parsers.tools, reasoning=parsers.reasoning)
         self.has_tokenizer = info.tokenizer_json is not None
         self.tokenizer = Tokenizer.from_json(info.tokenizer_json) if info.tokenizer_json else Tokenizer.empty()
+        self.infill = Infill.of(self.tokenizer)
         self.grammars = GrammarChecker(info.tokenizer_json or "")
         self.template: ChatTemplate | None = None
         self.template_error = "it has no chat template"
@@ -74,6 +75,20 @@ class ServedModel:
         if start is None:
             raise InvalidRequest(f"'{param}' is empty, and this model has no begin token. Send some text.", param=param)
         return [start]
+
+    async def fill_in(self, before: str | list[int], after: str, *, add_special_tokens: bool) -> list[int]:
+        """Token ids of the prompt whose answer belongs between `before` and `after`; raises `Unsupported`."""
+        infill = self.infill
+        if infill is None:
+            raise Unsupported(
+                "'suffix' cannot be used: this model's tokenizer has no tokens for filling in the middle of a text. "
+                "Leave it out, or serve a code model that has them.",
+                param="suffix",
+            )
+        return await in_thread(
+            len(before) + len(after) > LONG_TEXT,
+            lambda: infill.prompt(before, after, add_special_tokens=add_special_tokens),
+        )
 
     async def render(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from wllm_api.http_errors import InvalidRequest
 from wllm_api.model import ServedModel
 from wllm_api.schemas.sampling import SamplingFields
@@ -22,8 +24,12 @@ def sampling_params(
     prompt_logprobs: int | None,
     cache_salt: str,
     grammar: Grammar | None = None,
+    also_stop_at: Collection[int] = (),
 ) -> SamplingParams:
-    """The engine's parameters for one prompt of the request; raises `InvalidRequest`."""
+    """The engine's parameters for one prompt of the request; raises `InvalidRequest`.
+
+    `also_stop_at` are end tokens beside those of the model and the request.
+    """
     _check_ids(fields, model)
     for name in ("stop", "bad_words"):
         if getattr(fields, name):
@@ -36,14 +42,14 @@ def sampling_params(
         values["top_k"] = 0
     try:
         params = SamplingParams(
-            n=fields.n,
+            n=fields.num_samples,
             presence_penalty=fields.presence_penalty,
             frequency_penalty=fields.frequency_penalty,
             seed=fields.seed,
             max_tokens=max_tokens,
             min_tokens=fields.min_tokens,
             stop=fields.stop,
-            stop_token_ids=fields.stop_token_ids,
+            stop_token_ids=[*fields.stop_token_ids, *(() if fields.ignore_eos else also_stop_at)],
             ignore_eos=fields.ignore_eos,
             logit_bias=fields.logit_bias,
             bad_words=fields.bad_words,

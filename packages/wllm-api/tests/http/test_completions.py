@@ -155,7 +155,9 @@ def test_extreme_sampling_fields(client: httpx.Client, fields: dict[str, Any]) -
     complete(client, **fields)
 
 
-@pytest.mark.parametrize("fields", [{"suffix": "x"}, {"best_of": 3}, {"logprobs": 21}, {"n": 0}, {"min_tokens": 20}])
+@pytest.mark.parametrize("fields", [
+    {"suffix": "x"}, {"best_of": 3}, {"best_of": 0}, {"logprobs": 21}, {"n": 0}, {"min_tokens": 20},
+])  # fmt: skip
 def test_refusals_name_the_field(client: httpx.Client, fields: dict[str, Any]) -> None:
     answer = client.post("/v1/completions", json={"prompt": "x", "stream": True, **fields})
     assert answer.status_code == 400

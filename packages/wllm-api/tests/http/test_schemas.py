@@ -1,6 +1,8 @@
 """Each field of a request is done, without effect, refused or named: never silently dropped."""
 
 import pytest
+from openai.types.chat.completion_create_params import CompletionCreateParamsBase as ChatParams
+from openai.types.completion_create_params import CompletionCreateParamsBase as CompletionParams
 from pydantic import ValidationError
 
 from wllm_api.http_errors import HttpError
@@ -94,7 +96,11 @@ def test_values_in_range(schema: type[Body], minimal: dict[str, object], fields:
 @pytest.mark.parametrize("fields", [
     {"max_tokens": 0}, {"max_completion_tokens": 0}, {"top_logprobs": 3}, {"logprobs": True, "top_logprobs": 21},
     {"logprobs": True, "top_logprobs": -1}, {"continue_final_message": True},
-    {"messages": [{"role": "robot", "content": "x"}]},
+    {"messages": [{"role": "robot", "content": "x"}]}, {"reasoning_effort": "very"},
+    {"functions": [{"name": "f"}], "tools": [{"type": "function", "function": {"name": "f"}}]},
+    {"function_call": "auto", "tool_choice": "auto"}, {"function_call": {"name": "f"}}, {"function_call": "required"},
+    {"functions": [{"name": "f"}], "function_call": {"name": "g"}},
+    {"messages": [{"role": "assistant", "function_call": {"name": "f"}, "tool_calls": [{"function": {"name": "f"}}]}]},
 ])  # fmt: skip
 def test_chat_contradictions(fields: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
@@ -103,7 +109,7 @@ def test_chat_contradictions(fields: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("fields", [
     {"chat_template": "{{ 1 }}"}, {"guided_whitespace_pattern": " "},
-    {"functions": [{"name": "f"}]}, {"function_call": {"name": "f"}}, {"modalities": ["text", "audio"]},
+    {"best_of": 2}, {"suffix": "x"}, {"modalities": ["text", "audio"]},
     {"use_beam_search": True},
 ])  # fmt: skip
 def test_chat_refuses_what_it_cannot_do(fields: dict[str, object]) -> None:
@@ -117,7 +123,8 @@ def test_chat_refuses_what_it_cannot_do(fields: dict[str, object]) -> None:
     {"tools": None, "tool_choice": None, "parallel_tool_calls": None}, {"tools": []},
     {"tools": [], "tool_choice": "none"},
     {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "none"},
-    {"response_format": {"type": "text"}}, {"modalities": ["text"]}, {"function_call": "none"},
+    {"response_format": {"type": "text"}}, {"modalities": ["text"]}, {"function_call": "none"}, {"functions": []},
+    {"best_of": 1}, {"functions": [{"name": "f"}], "function_call": {"name": "f"}},
 ])  # fmt: skip
 def test_chat_takes_the_harmless_forms(fields: dict[str, object]) -> None:
     check(ChatRequest, {"messages": USER, **fields})
@@ -140,11 +147,13 @@ def test_prompt_forms(prompt: object, prompts: object) -> None:
     assert body.prompts == prompts
 
 
-@pytest.mark.parametrize("fields", [{"best_of": 2}, {"best_of": 0}, {"n": 2, "best_of": 3}, {"suffix": "end"}])
-def test_completion_refuses_what_it_cannot_do(fields: dict[str, object]) -> None:
-    with pytest.raises(HttpError) as caught:
+@pytest.mark.parametrize("fields", [
+    {"best_of": 0}, {"best_of": 1, "n": 2}, {"best_of": 129}, {"best_of": 2, "stream": True}, {"best_of": "2"},
+    {"suffix": 3}, {"echo": True, "suffix": "x"}, {"truncate_prompt_tokens": 3, "suffix": "x"},
+])  # fmt: skip
+def test_completion_contradictions(fields: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(fields))):
         check(CompletionRequest, {"prompt": "a", **fields})
-    assert caught.value.param in fields
 
 
 @pytest.mark.parametrize(
@@ -163,3 +172,18 @@ def test_long_wrong_value_has_a_short_report(schema: type[Body], minimal: dict[s
     assert reports
     # One a branch of what the field may be, not one an entry.
     assert max(reports) < 40
+
+
+@pytest.mark.parametrize("fields", [
+    {"best_of": 1}, {"best_of": 1, "stream": True}, {"best_of": 2, "n": 2, "stream": True}, {"best_of": 3, "n": 2},
+    {"suffix": ""}, {"suffix": "", "echo": True}, {"suffix": "x", "echo": False},
+])  # fmt: skip
+def test_completion_takes_what_fits_together(fields: dict[str, object]) -> None:
+    check(CompletionRequest, {"prompt": "a", **fields})
+
+
+@pytest.mark.parametrize(("schema", "params"), [
+    (ChatRequest, ChatParams), (CompletionRequest, CompletionParams),
+])  # fmt: skip
+def test_every_parameter_of_the_openai_package_is_known(schema: type[Body], params: type) -> None:
+    assert schema.ignored(dict.fromkeys([*params.__annotations__, "stream"], 1)) == []

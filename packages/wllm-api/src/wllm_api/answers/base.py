@@ -65,6 +65,10 @@ class Answer:
         """The choice entries of the chunks that show what was gained; `first` for the first of this choice."""
         raise NotImplementedError
 
+    def chosen(self, choices: list[Gained]) -> list[Gained]:
+        """Those of the generated choices that a whole answer shows, in their order."""
+        return choices
+
     def extras(self) -> dict[str, object]:
         """More fields of a whole answer."""
         return {}
@@ -75,10 +79,11 @@ class Answer:
         async with aclosing(self.generation.deltas()) as deltas:
             async for number, delta in deltas:
                 choices.setdefault(number, Gained()).add(delta)
+        shown = self.chosen([choices[number] for number in sorted(choices)])
         return {
             "object": self.object_name,
             **self._head,
-            "choices": [self.whole_choice(number, choices[number]) for number in sorted(choices)],
+            "choices": [self.whole_choice(number, gained) for number, gained in enumerate(shown)],
             "usage": usage(self.generation),
             "system_fingerprint": FINGERPRINT,
             **self.extras(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from wllm_api.answers.base import Answer, Gained
 from wllm_api.answers.logprobs import LogprobsFormat
@@ -41,11 +41,12 @@ class ChatAnswer(Answer):
     def whole_choice(self, number: int, gained: Gained) -> dict[str, object]:
         """A choice with its message."""
         text = self._messages[number]
-        found = text.add(gained.text, gained.finish_reason)
+        found = self._found(text, gained)
         content = self._echo + found.pop("content", "")
         message: dict[str, object] = {"role": "assistant", "content": content, "refusal": None}
-        if calls := found.pop("tool_calls", None):
+        if "tool_calls" in found or "function_call" in found:
             message["content"] = content or None
+        if calls := found.pop("tool_calls", None):
             found["tool_calls"] = [{name: value for name, value in call.items() if name != "index"} for call in calls]
         return {"index": number, "message": {**message, **found}, **self._rest(gained, text)}
 
@@ -58,7 +59,7 @@ class ChatAnswer(Answer):
                 opening["prompt_token_ids"] = self._prompt_token_ids
             yield opening
         text = self._messages[number]
-        delta = text.add(gained.text, gained.finish_reason)
+        delta = self._found(text, gained)
         if first and self._echo:
             delta["content"] = self._echo + delta.get("content", "")
         rest = self._rest(gained, text)
@@ -74,11 +75,19 @@ class ChatAnswer(Answer):
             extras["prompt_logprobs"] = self._logprobs.prompt(self.generation.prompt_logprobs[0] or ())
         return extras
 
+    def _found(self, text: MessageText, gained: Gained) -> dict[str, Any]:
+        found = text.add(gained.text, gained.finish_reason)
+        if self._body.functions and "tool_calls" in found:
+            # Asked for in the older spelling, the one call is given in it.
+            found["function_call"] = found.pop("tool_calls")[0]["function"]
+        return found
+
     def _rest(self, gained: Gained, text: MessageText) -> dict[str, object]:
         rows = self._logprobs.chat(gained.logprobs) if self._body.logprobs else []
+        finish = text.finish_reason
         rest: dict[str, object] = {
             "logprobs": {"content": rows, "refusal": None} if rows else None,
-            "finish_reason": text.finish_reason,
+            "finish_reason": "function_call" if self._body.functions and finish == "tool_calls" else finish,
         }
         if self._body.return_token_ids:
             rest["token_ids"] = gained.token_ids or None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from wllm_api.answers.base import Answer, Gained
-from wllm_api.answers.logprobs import LogprobsFormat, prompt_offsets
+from wllm_api.answers.logprobs import LOWEST, LogprobsFormat, finite, prompt_offsets
 from wllm_api.generation import Generation
 from wllm_api.schemas.completions import CompletionRequest
 from wllm_api.text import Tokenizer
@@ -50,6 +50,14 @@ class CompletionAnswer(Answer):
         self._prompts = prompts
         self._logprobs = logprobs
         self._echoes = echoes
+
+    def chosen(self, choices: list[Gained]) -> list[Gained]:
+        """All, or the best `n` of each prompt's `best_of`, the best first."""
+        count, n = self._body.num_samples, self._body.n
+        if count == n:
+            return choices
+        prompts = (choices[start : start + count] for start in range(0, len(choices), count))
+        return [one for group in prompts for one in sorted(group, key=_mean_logprob, reverse=True)[:n]]
 
     def whole_choice(self, number: int, gained: Gained) -> dict[str, object]:
         """A choice with its text."""
@@ -97,3 +105,8 @@ class CompletionAnswer(Answer):
                 [*shown.token_ids, *token_ids], [*known, *rows], [*shown.offsets, *offsets], num_top
             )
         return self._logprobs.completion(token_ids, rows, offsets, num_top) if token_ids else None
+
+
+def _mean_logprob(gained: Gained) -> float:
+    values = [finite(row.logprob) for row in gained.logprobs]
+    return sum(values) / len(values) if values else LOWEST

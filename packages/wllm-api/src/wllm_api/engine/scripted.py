@@ -1,8 +1,9 @@
 """An engine that needs no model: scripted answers, served with the timing and bookkeeping of a real one.
 
 For tests of servers and clients, and for demonstrations. Everything is a function of the prompt, the parameters and the
-options, so answers can be compared. It honours limits, end tokens, stop ids, `n`, seeds, biases, log-probabilities and
-aborts; it does not model memory pressure or speed, and its script is its answer under any grammar.
+options, so answers can be compared. It honours limits, end tokens, stop ids, `n`, seeds, biases, log-probabilities,
+priorities, cache salts and aborts; it does not model memory pressure or speed, and its script is its answer under any
+grammar.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class ScriptedOptions:
 
     `reply` is every answer; None makes one up from the prompt (greedy) or the seed. The engine waits `load_s` seconds
     before it is ready and `step_s` in each step, gives each sample `tokens_per_step` tokens a step, runs at most
-    `max_num_seqs` samples at once, raises in step number `crash_after`, and raises `load_error` while it loads.
+    `max_num_seqs` samples at once, raises in step number `crash_after`, and raises `load_error` while it loads. Its
+    tokenizer knows `more_special_tokens` too.
     """
 
     reply: str | None = None
@@ -42,6 +44,7 @@ class ScriptedOptions:
     num_blocks: int = 4096
     chat_template: str | None = CHAT_TEMPLATE
     infinite_logprobs: bool = False
+    more_special_tokens: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -72,7 +75,7 @@ class ScriptedEngine:
         if options.load_error is not None:
             raise RuntimeError(options.load_error)
         self._options = options
-        self._tokenizer = build_tokenizer()
+        self._tokenizer = build_tokenizer(options.more_special_tokens)
         self._info = describe(
             self._tokenizer,
             max_model_len=options.max_model_len,
@@ -116,7 +119,7 @@ class ScriptedEngine:
                 f"Token id {unknown[0]} is not in the vocabulary of {VOCAB_SIZE}. Send ids below that.",
                 parameter="prompt",
             )
-        cached = self._cached(prompt)
+        cached = self._cached(prompt, params.cache_salt)
         for index in range(params.n):
             base = self._unseeded.getrandbits(63) if params.seed is None else params.seed
             sample = _Sample(request, index, base * 1_000_003 + index, [], cached)
@@ -143,7 +146,9 @@ class ScriptedEngine:
         if self._counters["steps_total"] == self._options.crash_after:
             raise RuntimeError(f"scripted crash in step {self._options.crash_after}")
         while self._waiting and len(self._running) < self._options.max_num_seqs:
-            self._running.append(self._waiting.popleft())
+            first = min(self._waiting, key=lambda sample: sample.request.params.priority)
+            self._waiting.remove(first)
+            self._running.append(first)
         events = [
             TokenEvent(sample.request.request_id, sample.index, finish_reason="abort") for sample in self._aborted
         ]
@@ -168,9 +173,9 @@ class ScriptedEngine:
     def close(self) -> None:
         """Nothing to release."""
 
-    def _cached(self, prompt: Sequence[int]) -> int:
+    def _cached(self, prompt: Sequence[int], salt: str) -> int:
         # Whole blocks of the prompt that an earlier prompt began with; at least one token is always computed.
-        hits, chain = 0, 0
+        hits, chain = 0, hash(salt)
         for end in range(BLOCK_SIZE, len(prompt) + 1, BLOCK_SIZE):
             chain = hash((chain, *prompt[end - BLOCK_SIZE : end]))
             hits += chain in self._seen_prefixes and end < len(prompt)

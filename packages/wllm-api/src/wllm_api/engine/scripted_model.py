@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 
 import tokenizers
@@ -25,8 +26,8 @@ CHAT_TEMPLATE = (
 )
 
 
-def build_tokenizer() -> tokenizers.Tokenizer:
-    """Bytes, a few words, three special tokens; the special ones have the first ids."""
+def build_tokenizer(more_special_tokens: Sequence[str] = ()) -> tokenizers.Tokenizer:
+    """Bytes, a few words, three special tokens that have the first ids, and more that have the last ones."""
     vocab = {token: n for n, token in enumerate((*SPECIAL_TOKENS, *sorted(pre_tokenizers.ByteLevel.alphabet())))}
     merges: list[tuple[str, str]] = []
     for word in _WORDS:
@@ -39,7 +40,8 @@ def build_tokenizer() -> tokenizers.Tokenizer:
     tokenizer = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
+    special = (*SPECIAL_TOKENS, *more_special_tokens)
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
     return tokenizer
 
 

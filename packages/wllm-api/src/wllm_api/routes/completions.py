@@ -46,10 +46,10 @@ async def create_completion(
 async def _prepare(request: Request, body: CompletionRequest, model: ServedModel) -> CompletionAnswer:
     serving = serving_of(request)
     refuse_streamed_prompt_logprobs(body)
-    num_samples = len(body.prompts) * body.n
+    num_samples = len(body.prompts) * body.num_samples
     if num_samples > serving.limits.max_samples:
         raise InvalidRequest(
-            f"{len(body.prompts)} prompts with n = {body.n} make {num_samples} answers; the limit is "
+            f"{len(body.prompts)} prompts with n = {body.num_samples} make {num_samples} answers; the limit is "
             f"{serving.limits.max_samples}. Send them in several requests.",
             param="prompt",
         )
@@ -74,9 +74,12 @@ async def _prepare(request: Request, body: CompletionRequest, model: ServedModel
 
 
 async def _ids(prompt: Prompt, body: CompletionRequest, model: ServedModel) -> list[int]:
+    if not isinstance(prompt, str):
+        model.check_ids(prompt, "prompt")
+    if body.suffix:
+        return await model.fill_in(prompt, body.suffix, add_special_tokens=body.add_special_tokens)
     if isinstance(prompt, str):
         return await model.encode(prompt, add_special_tokens=body.add_special_tokens, param="prompt")
-    model.check_ids(prompt, "prompt")
     return prompt
 
 
@@ -89,9 +92,10 @@ def _job(
         body,
         model,
         max_tokens=model.room(len(token_ids), wanted, "prompt"),
-        logprobs=body.logprobs,
+        logprobs=0 if body.logprobs is None and body.num_samples > body.n else body.logprobs,
         prompt_logprobs=max(scored, default=None),
         cache_salt=cache_salt(request, body),
         grammar=grammar,
+        also_stop_at=model.infill.ends if body.suffix and model.infill else (),
     )
     return Job(token_ids, params)

@@ -34,7 +34,8 @@ def _fail_fast(schema: object) -> None:
 class Part(BaseModel):
     """A JSON object inside a request."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    # The text below a field is its description in /openapi.json.
+    model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: type[BaseModel], handler: GetCoreSchemaHandler) -> Any:

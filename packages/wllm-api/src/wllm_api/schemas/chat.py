@@ -10,7 +10,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictSt
 from wllm_api.schemas.base import Flag, Part
 from wllm_api.schemas.parts import joined_text
 from wllm_api.schemas.sampling import MAX_LOGPROBS, SamplingFields
-from wllm_api.schemas.tools import MAX_TOOLS, Tool, ToolChoice
+from wllm_api.schemas.tools import MAX_TOOLS, Function, FunctionChoice, FunctionName, NamedTool, Tool, ToolChoice
+
+# Calls of the older spelling have no ids, and some templates take only ids of nine letters and digits.
+OLD_ID = "function0"
 
 Role = Literal["developer", "system", "user", "assistant", "tool", "function"]
 
@@ -26,37 +29,76 @@ def _not_zero(value: int) -> int:
 
 
 class FunctionCall(Part):
-    """The function of a tool call; `arguments` is JSON as text."""
+    """The function of a tool call."""
 
     name: StrictStr
+    """The function's name."""
     arguments: StrictStr = ""
+    """Its arguments: JSON as text."""
 
 
 class ToolCall(Part):
     """A call that the assistant made earlier."""
 
     id: StrictStr = ""
+    """What the call's result refers to."""
     type: Literal["function"] = "function"
+    """There is no other kind."""
     function: FunctionCall
+    """The function and its arguments."""
+
+
+def _old_call(message: dict[str, Any]) -> list[ToolCall]:
+    call = message.get("function_call")
+    return [] if call is None else [ToolCall(id=OLD_ID, function=call)]
+
+
+def _old_result(message: dict[str, Any]) -> str | None:
+    return OLD_ID if message.get("role") == "function" else None
 
 
 class ChatMessage(Part):
     """One message; content parts are joined to one text."""
 
     role: Role
+    """Whose message it is; `developer` is `system` to the model, and `function` is `tool`."""
     content: Annotated[str, BeforeValidator(_joined_text)] | None = None
+    """A text, or a list of parts of the types `text` and `refusal`; only the assistant's may be absent."""
     name: StrictStr | None = None
+    """A name for the chat template, which may show it."""
     refusal: StrictStr | None = None
+    """What the assistant said instead of content."""
     reasoning: StrictStr | None = None
+    """What the assistant thought; `reasoning_content` wins."""
     reasoning_content: StrictStr | None = None
-    tool_calls: list[ToolCall] = Field(default_factory=list)
-    tool_call_id: StrictStr | None = None
+    """What the assistant thought."""
+    function_call: FunctionCall | None = None
+    """The older spelling of one tool call."""
+    tool_calls: list[ToolCall] = Field(default_factory=_old_call)
+    """The calls that the assistant made."""
+    tool_call_id: StrictStr | None = Field(default_factory=_old_result)
+    """Which call this message is the result of."""
 
     @model_validator(mode="after")
     def _has_content(self) -> Self:
         if self.content is None and self.role != "assistant":
             raise ValueError(f"a message with the role '{self.role}' needs 'content'")
+        if self.function_call is not None and "tool_calls" in self.model_fields_set:
+            raise ValueError("'function_call' and 'tool_calls' are two spellings of the same: keep 'tool_calls'")
         return self
+
+
+def _old_tools(request: dict[str, Any]) -> list[Tool]:
+    return [Tool(function=function) for function in request.get("functions", [])]
+
+
+def _old_choice(request: dict[str, Any]) -> object:
+    wanted = request.get("function_call")
+    return NamedTool(type="function", function=wanted) if isinstance(wanted, FunctionName) else wanted
+
+
+def _many_calls(request: dict[str, Any]) -> bool:
+    return not request.get("functions")
 
 
 class ChatRequest(SamplingFields):
@@ -66,28 +108,47 @@ class ChatRequest(SamplingFields):
     unsupported: ClassVar[Mapping[str, tuple[object, ...]]] = {
         **SamplingFields.unsupported,
         "audio": (),
+        "best_of": (1,),
         "chat_template": (),
-        "function_call": ("none", "auto"),
-        "functions": ([],),
         "modalities": (["text"],),
+        "suffix": ("",),
         "web_search_options": (),
     }
 
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    """The conversation so far; the model's chat template turns it into the prompt."""
     max_tokens: Annotated[StrictInt, Field(ge=-1), AfterValidator(_not_zero)] | None = None
+    """The older name of `max_completion_tokens`, which wins."""
     max_completion_tokens: Annotated[StrictInt, Field(ge=-1), AfterValidator(_not_zero)] | None = None
+    """The most tokens of an answer; absent or -1: what the context holds."""
     logprobs: Flag = False
+    """Give the log-probability of each token of the answer."""
     top_logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_LOGPROBS)] | None = None
-    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
-    tool_choice: ToolChoice | None = None
-    parallel_tool_calls: Flag = True
+    """So many of the likeliest tokens beside each; only with `logprobs`."""
+    functions: Annotated[list[Function], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    """The older spelling of `tools`; the call then comes back as `message.function_call`."""
+    function_call: FunctionChoice | None = None
+    """The older spelling of `tool_choice`: `none`, `auto`, or an object that names a function."""
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=_old_tools)
+    """The functions that the model may call."""
+    tool_choice: ToolChoice | None = Field(default_factory=_old_choice)
+    """`none`, `auto`, `required`, or an object that names a function or some `allowed_tools`."""
+    parallel_tool_calls: Flag = Field(default_factory=_many_calls)
+    """Whether one answer may call more than one function; true unless absent with `functions`."""
     include_reasoning: Flag = True
-    reasoning_effort: StrictStr | None = None
+    """Give what the model thought, beside the content."""
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    """A variable for the chat template; `none` also sets `enable_thinking` to false, the others to true."""
     add_generation_prompt: Flag = True
+    """End the prompt with the opening of the assistant's next message."""
     continue_final_message: Flag = False
+    """Go on with the last message, which must be the assistant's, instead of beginning a new one."""
     add_special_tokens: Flag = False
+    """Put the model's begin token in front of the prompt; most chat templates do that themselves."""
     echo: Flag = False
+    """Put the assistant's last message, if the conversation ends with one, in front of the answer."""
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Further variables for the chat template, such as `enable_thinking`."""
 
     @classmethod
     def ignored(cls, data: Mapping[str, object]) -> list[str]:
@@ -111,4 +172,14 @@ class ChatRequest(SamplingFields):
                 raise ValueError("'continue_final_message' and 'add_generation_prompt' cannot both be true")
             if self.messages[-1].role != "assistant":
                 raise ValueError("'continue_final_message' needs an assistant message at the end of 'messages'")
+        return self
+
+    @model_validator(mode="after")
+    def _spells_tools_one_way(self) -> Self:
+        for old, new in (("functions", "tools"), ("function_call", "tool_choice")):
+            if getattr(self, old) and new in self.model_fields_set:
+                raise ValueError(f"'{old}' is the older spelling of '{new}', and both are here: keep '{new}'")
+        wanted = self.function_call
+        if isinstance(wanted, FunctionName) and wanted.name not in {function.name for function in self.functions}:
+            raise ValueError(f"'function_call' names '{wanted.name}', which is not among the 'functions'")
         return self

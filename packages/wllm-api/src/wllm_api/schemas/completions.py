@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, StrictInt
+from pydantic import BeforeValidator, Field, StrictInt, StrictStr, model_validator
 
-from wllm_api.http_errors import Unsupported
 from wllm_api.schemas.base import Flag
 from wllm_api.schemas.sampling import MAX_LOGPROBS, SamplingFields
 
@@ -35,31 +33,38 @@ def _prompt_list(value: object) -> object:
 class CompletionRequest(SamplingFields):
     """A plain completion request."""
 
-    unsupported: ClassVar[Mapping[str, tuple[object, ...]]] = {
-        **SamplingFields.unsupported,
-        "suffix": ("",),
-    }
-
     prompt: Annotated[list[Any], BeforeValidator(_prompt_list)]
+    """A text, a list of texts, a list of token ids, or a list of such lists: each is continued on its own."""
+    suffix: StrictStr = ""
+    """The text after the gap that the answer is to fill, for models with tokens for that."""
     max_tokens: Annotated[StrictInt, Field(ge=-1)] = 16
+    """The most tokens of an answer; 0 only scores the prompt, -1 takes what the context holds."""
     logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    """Log-probabilities of each token, with so many of the likeliest beside it."""
     echo: Flag = False
+    """Put the prompt in front of the answer, with its log-probabilities if `logprobs` is set."""
     add_special_tokens: Flag = True
-    best_of: StrictInt | None = None
-
-    @classmethod
-    def refuse_unsupported(cls, data: Mapping[str, object]) -> None:
-        """Also a `best_of` that differs from `n`."""
-        super().refuse_unsupported(data)
-        best_of = data.get("best_of")
-        n = data.get("n")
-        if best_of is not None and best_of != (1 if n is None else n):
-            raise Unsupported(
-                f"'best_of' is {best_of}, and picking the best of several answers is not supported. Leave it out.",
-                param="best_of",
-            )
+    """Put the model's begin token in front of texts, where its tokenizer does that."""
+    best_of: Annotated[StrictInt, Field(ge=1, le=128)] | None = None
+    """Generate so many answers and return the `n` of the highest mean log-probability of a token; not in a stream."""
 
     @property
     def prompts(self) -> list[Prompt]:
         """The prompts: all texts, or all lists of token ids."""
         return self.prompt
+
+    @property
+    def num_samples(self) -> int:
+        """How many answers to each prompt are generated: the best `n` of them are given."""
+        return self.n if self.best_of is None else self.best_of
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.num_samples < self.n:
+            raise ValueError(f"'best_of' is {self.best_of}, which is less than 'n', {self.n}: raise it or leave it out")
+        if self.num_samples > self.n and self.stream:
+            raise ValueError("'best_of' above 'n' is not available with 'stream': the best is known at the end only")
+        for name in ("echo", "truncate_prompt_tokens"):
+            if self.suffix and name in self.model_fields_set and getattr(self, name) is not False:
+                raise ValueError(f"'{name}' is not available with 'suffix', which comes between prompt and answer")
+        return self

@@ -12,17 +12,26 @@ from wllm_api.schemas.tools import MAX_TOOLS, Tool
 
 
 class TokenizeRequest(Body):
-    """A text, or messages that go through the chat template first; `add_special_tokens` defaults to texts only."""
+    """A text, or messages that go through the chat template first."""
 
     model: StrictStr | None = None
+    """One of the served names; absent: the only model there is."""
     prompt: StrictStr | None = None
+    """The text."""
     messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
+    """The conversation."""
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    """The tools that the chat template shows."""
     add_special_tokens: Flag | None = None
+    """Put the model's begin token in front; absent: for texts only."""
     add_generation_prompt: Flag = True
+    """End the prompt with the opening of the assistant's next message."""
     continue_final_message: Flag = False
+    """Leave the last message open, instead of beginning a new one."""
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Further variables for the chat template."""
     return_token_strs: Flag = False
+    """Give the text of each token too."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -35,4 +44,6 @@ class DetokenizeRequest(Body):
     """Token ids to turn into text."""
 
     model: StrictStr | None = None
+    """One of the served names; absent: the only model there is."""
     tokens: list[TokenId]
+    """The ids."""

@@ -32,21 +32,27 @@ class FunctionName(Part):
     """The name of a function."""
 
     name: Annotated[StrictStr, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+    """Up to 64 letters, digits, `_` and `-`."""
 
 
 class Function(FunctionName):
-    """A function that the model may call; `parameters` is a JSON schema."""
+    """A function that the model may call."""
 
     description: StrictStr | None = None
+    """What the function is for, in words for the model."""
     parameters: dict[str, Any] | None = None
+    """The JSON schema of its arguments; absent: it takes none."""
     strict: Flag = False
+    """Without effect of its own: see `tool_choice` for what is held to the schemas."""
 
 
 class Tool(Part):
     """A tool of OpenAI's API."""
 
     type: FunctionType = "function"
+    """There is no other kind."""
     function: Function
+    """The function."""
 
     def for_template(self) -> dict[str, object]:
         """The tool as chat templates show it."""
@@ -62,24 +68,31 @@ class NamedTool(Part):
     """A reference to one of the tools."""
 
     type: Literal["function"]
+    """Says that this names a function."""
     function: FunctionName
+    """The function."""
 
 
 class AllowedNames(Part):
-    """Some of the tools; `mode` says whether one of them has to be called."""
+    """Some of the tools."""
 
     mode: Literal["auto", "required"] = "auto"
+    """Whether one of them has to be called."""
     tools: Annotated[list[NamedTool], Field(min_length=1, max_length=MAX_TOOLS)]
+    """Their names."""
 
 
 class AllowedTools(Part):
     """A choice among some of the tools."""
 
     type: Literal["allowed_tools"]
+    """Says that this names some of the tools."""
     allowed_tools: AllowedNames
+    """The tools and how they may be used."""
 
 
 ToolChoice = Annotated[
     Literal["none", "auto", "required"] | NamedTool | AllowedTools,
     BeforeValidator(_a_choice),
 ]
+FunctionChoice = Literal["none", "auto"] | FunctionName

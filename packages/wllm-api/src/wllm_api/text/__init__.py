@@ -6,8 +6,9 @@ the offline `LLM` share it.
 
 from wllm_api.text.bad_words import resolve_bad_words
 from wllm_api.text.detokenizer import Detokenizer
+from wllm_api.text.infill import Infill
 from wllm_api.text.output import OutputText, TextDelta
 from wllm_api.text.template import ChatTemplate
 from wllm_api.text.tokenizer import Tokenizer
 
-__all__ = ["ChatTemplate", "Detokenizer", "OutputText", "TextDelta", "Tokenizer", "resolve_bad_words"]
+__all__ = ["ChatTemplate", "Detokenizer", "Infill", "OutputText", "TextDelta", "Tokenizer", "resolve_bad_words"]

@@ -72,6 +72,11 @@ class Tokenizer:
         ids = {name: self._inner.token_to_id(name) for name in names}
         return {name: token_id for name, token_id in ids.items() if token_id in self._special}
 
+    def id_of(self, name: str) -> int | None:
+        """The id of the token that is written `name` in the vocabulary."""
+        token_id: int | None = self._inner.token_to_id(name)
+        return token_id
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of `text`; raises `InvalidText`."""
         # The library's `encode` holds the interpreter lock, which would stop every other thread during a long text.
