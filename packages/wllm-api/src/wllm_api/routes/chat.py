@@ -45,7 +45,7 @@ async def _prepare(request: Request, body: ChatRequest, model: ServedModel) -> C
         request,
         Conversation(
             messages=body.messages,
-            tools=ToolUse(body.tools, body.tool_choice, body.parallel_tool_calls),
+            tools=ToolUse(body.tools, body.tool_choice, body.parallel_tool_calls and not body.functions),
             variables=_template_variables(body),
             add_generation_prompt=body.add_generation_prompt,
             continue_final_message=body.continue_final_message,

@@ -92,13 +92,9 @@ def _old_tools(request: dict[str, Any]) -> list[Tool]:
     return [Tool(function=function) for function in request.get("functions", [])]
 
 
-def _old_choice(request: dict[str, Any]) -> object:
+def _old_choice(request: dict[str, Any]) -> ToolChoice | None:
     wanted = request.get("function_call")
     return NamedTool(type="function", function=wanted) if isinstance(wanted, FunctionName) else wanted
-
-
-def _many_calls(request: dict[str, Any]) -> bool:
-    return not request.get("functions")
 
 
 class ChatRequest(SamplingFields):
@@ -133,8 +129,8 @@ class ChatRequest(SamplingFields):
     """The functions that the model may call."""
     tool_choice: ToolChoice | None = Field(default_factory=_old_choice)
     """`none`, `auto`, `required`, or an object that names a function or some `allowed_tools`."""
-    parallel_tool_calls: Flag = Field(default_factory=_many_calls)
-    """Whether one answer may call more than one function; true unless absent with `functions`."""
+    parallel_tool_calls: Flag = True
+    """Whether one answer may call more than one function; with the older `functions` it never does."""
     include_reasoning: Flag = True
     """Give what the model thought, beside the content."""
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
