@@ -32,5 +32,6 @@ def test_shutdown_frees_the_gpu(tmp_path: Path) -> None:
     assert min(held) >= 512 * MIB
     # The libraries keep workspaces.
     assert max(left) <= 128 * MIB, f"reserved while open {held}, after shutdown {left}"
+    assert left[1] <= left[0] + 8 * MIB, f"every engine leaves more: {left}"
     with pytest.raises(RuntimeError, match="shut down"):
         llm.generate([[5]], greedy)

@@ -124,6 +124,9 @@ class Assembly:
             runner = self.runner(2, longest, rows, graphs=False)
         tables = gpu.held() - weights
         activations = gpu.peak_of(partial(runner.rehearse, self.max_num_batched_tokens, rows))
+        # Libraries keep a workspace for each stream: graphs are captured on a stream of their own.
+        workspace = gpu.held() - weights - tables
+        activations -= workspace
         runner.close()
         if self.num_host_blocks:
             tables += HostTier.staging_bytes(self.bytes_per_token * self.config.block_size)
@@ -131,8 +134,8 @@ class Assembly:
             weights=weights,
             activations=activations,
             tables=tables + self.max_num_seqs * self.model.config.vocab_size * _PENALTY_BYTES,
-            graphs=self._graph_bytes(activations) if self.uses_graphs else 0,
-            cuda=gpu.outside_of_torch(),
+            graphs=self._graph_bytes(activations) + workspace if self.uses_graphs else 0,
+            cuda=gpu.outside_of_torch() + workspace,
         )
 
     def _graph_bytes(self, activations: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from time import perf_counter
@@ -11,6 +13,8 @@ import torch
 from wllm_runtime.graphs import GraphBackend, Replay, Timing
 
 _RUNS = 3
+# cuBLAS keeps a workspace (32 MiB on some GPUs) for every stream that it ever ran on, so streams are used again.
+_FREE_STREAMS: defaultdict[torch.device, list[torch.cuda.Stream]] = defaultdict(list)
 
 
 class CudaGraphs:
@@ -19,7 +23,9 @@ class CudaGraphs:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        free = _FREE_STREAMS[device]
+        self._stream = free.pop() if free else torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        weakref.finalize(self, free.append, self._stream)
 
     def capture(self, work: Callable[[], None]) -> Replay:
         """Run `work` once, so that libraries have loaded what it needs, and record it."""
