@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
@@ -33,9 +33,11 @@ def wait_until(true: Callable[[], bool], timeout_s: float, what: str) -> float:
 
 
 class RunningServer:
-    """The server process. Its log goes to a file in `folder`."""
+    """The server process. Its log goes to a file in `folder`; `environment` is added to this process's."""
 
-    def __init__(self, folder: Path, *arguments: str, port: int = 0) -> None:
+    def __init__(
+        self, folder: Path, *arguments: str, port: int = 0, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.log = folder / f"server-{port}.log"
         command = [sys.executable, "-m", "wllm", "serve", *arguments, "--port", str(port)]
         # A group of its own, so that Ctrl+C can be sent to it as a terminal does: to every process of the group.
@@ -44,8 +46,9 @@ class RunningServer:
             if sys.platform == "win32"
             else {"start_new_session": True}
         )
+        env = {**os.environ, **(environment or {})}
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **group)
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, **group)
         self._url: str | None = None
 
     @property

@@ -1,0 +1,41 @@
+"""Plain HTTP to the servers of the cases: that of the real small model, and one of a made-up, odd model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from cases.odd_model import save_odd_model
+from server.running_server import RunningServer
+
+# 304 token slots, and prompts in chunks of 16 tokens.
+SMALL = ("--num-kv-blocks", "19", "--max-num-batched-tokens", "16", "--max-num-seqs", "8")
+# A console of Windows without UTF-8 mode.
+CONSOLE = {"PYTHONIOENCODING": "cp1252:strict", "PYTHONUTF8": "0"}
+
+
+@pytest.fixture(scope="session")
+def http(server: RunningServer) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.url, timeout=120) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def odd_folder(tmp_path_factory: pytest.TempPathFactory) -> object:
+    """A folder with spaces, Cyrillic, accented and Japanese letters in its path, that holds the odd model."""
+    folder = tmp_path_factory.mktemp("cases") / "Загрузки Željko" / "my models 日本" / "odd"
+    save_odd_model(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def odd_server(odd_folder: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with RunningServer(tmp_path_factory.mktemp("odd"), str(odd_folder), *SMALL, environment=CONSOLE) as running:
+        yield running.wait_ready()
+
+
+@pytest.fixture(scope="session")
+def odd(odd_server: RunningServer) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=odd_server.url, timeout=120) as client:
+        yield client
