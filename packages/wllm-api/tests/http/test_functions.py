@@ -60,7 +60,9 @@ def test_call_comes_back_in_the_same_spelling(caller: httpx.Client) -> None:
     assert choice["finish_reason"] == "function_call"
 
 
-@pytest.mark.parametrize("fields", [{}, {"parallel_tool_calls": True}, *({"max_tokens": count} for count in range(10, 110, 9))])
+@pytest.mark.parametrize(
+    "fields", [{}, {"parallel_tool_calls": True}, *({"max_tokens": count} for count in range(10, 110, 9))]
+)
 def test_streamed_is_whole(caller: httpx.Client, fields: dict[str, Any]) -> None:
     assert streamed(caller, functions=[WEATHER], **fields) == whole(caller, functions=[WEATHER], **fields)
 

@@ -30,7 +30,7 @@ class ScriptedOptions:
     `reply` is every answer; None makes one up from the prompt (greedy) or the seed. The engine waits `load_s` seconds
     before it is ready and `step_s` in each step, gives each sample `tokens_per_step` tokens a step, runs at most
     `max_num_seqs` samples at once, raises in step number `crash_after`, and raises `load_error` while it loads. Its
-    tokenizer knows `more_special_tokens` too.
+    tokenizer knows `more_special_tokens` too, and with `adds_begin_token` it begins texts with "<|im_start|>".
     """
 
     reply: str | None = None
@@ -45,6 +45,7 @@ class ScriptedOptions:
     chat_template: str | None = CHAT_TEMPLATE
     infinite_logprobs: bool = False
     more_special_tokens: tuple[str, ...] = ()
+    adds_begin_token: bool = False
 
 
 @dataclass(slots=True)
@@ -75,7 +76,7 @@ class ScriptedEngine:
         if options.load_error is not None:
             raise RuntimeError(options.load_error)
         self._options = options
-        self._tokenizer = build_tokenizer(options.more_special_tokens)
+        self._tokenizer = build_tokenizer(options.more_special_tokens, begin=options.adds_begin_token)
         self._info = describe(
             self._tokenizer,
             max_model_len=options.max_model_len,

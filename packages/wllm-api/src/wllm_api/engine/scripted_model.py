@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 import tokenizers
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 
 from wllm_sched.messages import ModelInfo
 
@@ -26,8 +26,11 @@ CHAT_TEMPLATE = (
 )
 
 
-def build_tokenizer(more_special_tokens: Sequence[str] = ()) -> tokenizers.Tokenizer:
-    """Bytes, a few words, three special tokens that have the first ids, and more that have the last ones."""
+def build_tokenizer(more_special_tokens: Sequence[str] = (), *, begin: bool = False) -> tokenizers.Tokenizer:
+    """Bytes, a few words, three special tokens that have the first ids, and more that have the last ones.
+
+    `begin`: a text begins with "<|im_start|>".
+    """
     vocab = {token: n for n, token in enumerate((*SPECIAL_TOKENS, *sorted(pre_tokenizers.ByteLevel.alphabet())))}
     merges: list[tuple[str, str]] = []
     for word in _WORDS:
@@ -42,6 +45,11 @@ def build_tokenizer(more_special_tokens: Sequence[str] = ()) -> tokenizers.Token
     tokenizer.decoder = decoders.ByteLevel()
     special = (*SPECIAL_TOKENS, *more_special_tokens)
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+    if begin:
+        start = SPECIAL_TOKENS[1]
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{start} $A", special_tokens=[(start, vocab[start])]
+        )
     return tokenizer
 
 
