@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect
 from wllm_api.disconnect import ClientGone
 from wllm_api.http_errors import BodyTooLarge, InvalidRequest
 from wllm_api.schemas.base import Body
+from wllm_api.schemas.tagged import is_tag
 
 logger = logging.getLogger(__name__)
 
@@ -122,6 +123,8 @@ def _first_problem(error: ValidationError) -> InvalidRequest:
     first = error.errors(include_url=False, include_context=True)[0]
     path = ""
     for part in first["loc"]:
+        if isinstance(part, str) and is_tag(part):
+            continue
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
     if first["type"] == "missing":
         return InvalidRequest(f"'{path}' is required.", param=path)

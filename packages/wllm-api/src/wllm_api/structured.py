@@ -25,7 +25,7 @@ async def grammar_for(fields: SamplingFields, model: ServedModel, others: Sequen
     """
     wanted = [
         *others,
-        *_of_format(fields.response_format),
+        *_of_format(fields.response_format, "response_format"),
         *_of_outputs(fields.structured_outputs),
         *_of_guided(fields),
     ]
@@ -44,32 +44,35 @@ async def grammar_for(fields: SamplingFields, model: ServedModel, others: Sequen
         raise InvalidRequest(f"'{constraint.param}' cannot be used: {error}", param=constraint.param) from None
 
 
-def _of_format(value: Mapping[str, object] | None) -> Iterator[Constraint]:
+def flat_format(value: Mapping[str, object] | None, param: str) -> list[Constraint]:
+    """The form that the newer APIs' `format` objects ask for, if any: as `response_format`, but less nested."""
+    return list(_of_format(value, param, flat=True))
+
+
+def _of_format(value: Mapping[str, object] | None, param: str, *, flat: bool = False) -> Iterator[Constraint]:
     if value is None or value.get("type") == "text":
         return
     kind = value.get("type")
     if kind == "json_object":
-        yield Constraint("json_object", None, "response_format")
+        yield Constraint("json_object", None, param)
     elif kind == "json_schema":
-        holder = value.get("json_schema")
+        holder = value if flat else value.get("json_schema")
         if not isinstance(holder, Mapping) or holder.get("schema") is None:
-            raise InvalidRequest(
-                "'response_format' of type 'json_schema' needs an object 'json_schema' with a 'schema' in it.",
-                param="response_format",
-            )
+            where = "a 'schema'" if flat else "an object 'json_schema' with a 'schema' in it"
+            raise InvalidRequest(f"'{param}' of type 'json_schema' needs {where}.", param=param)
         schema = holder["schema"]
         if isinstance(schema, str):
             raise InvalidRequest(
-                "'response_format.json_schema.schema' must be an object, but is a string. Send the schema itself.",
-                param="response_format",
+                f"'{param}' has a 'schema' that is a string, and must be an object. Send the schema itself.",
+                param=param,
             )
-        yield Constraint("json", schema, "response_format")
+        yield Constraint("json", schema, param)
     elif kind == "structural_tag":
-        raise Unsupported("'response_format' of type 'structural_tag' is not supported.", param="response_format")
+        raise Unsupported(f"'{param}' of type 'structural_tag' is not supported.", param=param)
     else:
         raise InvalidRequest(
-            f"'response_format' has the unknown type {str(kind)[:60]!r}. Use 'text', 'json_object' or 'json_schema'.",
-            param="response_format",
+            f"'{param}' has the unknown type {str(kind)[:60]!r}. Use 'text', 'json_object' or 'json_schema'.",
+            param=param,
         )
 
 

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from wllm_api.grammars import Constraint
 from wllm_api.http_errors import InvalidRequest, Unsupported
 from wllm_api.model import ServedModel
-from wllm_api.schemas.tools import AllowedTools, NamedTool, Tool, ToolChoice
+from wllm_api.schemas.tools import AllowedTools, NamedTool, Tool, ToolUse
 from wllm_api.tools import TOLD_IN_WORDS, Tools, arguments_schema, calls_schema, one_call, some_calls
 from wllm_api.tools.parser import Script
-
-
-@dataclass(frozen=True, slots=True)
-class ToolUse:
-    """What a request says of tools, in OpenAI's words; `parallel`: an answer may have several calls."""
-
-    tools: Sequence[Tool] = ()
-    choice: ToolChoice | None = None
-    parallel: bool = True
 
 
 @dataclass(frozen=True, slots=True)

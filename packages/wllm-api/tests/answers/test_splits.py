@@ -10,12 +10,14 @@ from typing import Any, cast
 import pytest
 
 from wllm_api.answers.logprobs import LogprobsFormat
+from wllm_api.answers.message import MessageText
 from wllm_api.answers.messages import MessageAnswer
 from wllm_api.answers.responses import ResponseAnswer
 from wllm_api.engine.scripted_model import build_tokenizer
 from wllm_api.generation import Generation
 from wllm_api.schemas.responses import ResponsesRequest
 from wllm_api.text import OutputText, TextDelta, Tokenizer
+from wllm_api.tools import AnswerParser, plain
 from wllm_sched.messages import TokenEvent
 from wllm_sched.plan import TokenLogprobs
 from wllm_sched.sampling import SamplingParams
@@ -91,8 +93,14 @@ def collected(stream: AsyncGenerator[bytes, None]) -> list[dict[str, Any]]:
     return events
 
 
+def plain_text() -> MessageText:
+    return MessageText(
+        AnswerParser(plain, exact=True), show_reasoning=True, max_calls=None, short_ids=False, named=False
+    )
+
+
 def message(generation: Generation) -> MessageAnswer:
-    return MessageAnswer(generation, {}, answer_id="msg_1", model_name="m", fills_context=False)
+    return MessageAnswer(generation, {}, plain_text(), answer_id="msg_1", model_name="m", fills_context=False)
 
 
 def test_messages(cases: list[Case]) -> None:

@@ -13,6 +13,20 @@ from wllm_api.engine import EngineProcess
 from wllm_api.settings import Access, Limits
 from wllm_api.testing import running_server
 
+# A template that shows tools, and one that begins each answer with a thought; both know how Hermes writes calls.
+TOOL_TEMPLATE = (
+    "{% if tools %}<|im_start|>system\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}<tool_call></tool_call>"
+    "<|im_end|>\n{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}{{ ' ' + m.name if m.name else '' }}\n"
+    "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+THOUGHT_TEMPLATE = TOOL_TEMPLATE.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}{# </think> #}")
+CALLS = "".join(
+    f'<tool_call>\n{{"name": "get_weather", "arguments": {{"city": "{city}"}}}}\n</tool_call>\n'
+    for city in ("Paris", "Köln 🫠")
+)
+
 FACTORY = "wllm_api.engine.scripted:create_scripted_engine"
 
 
@@ -48,3 +62,35 @@ def client() -> Iterator[httpx.Client]:
     """A client of the shared server."""
     with _started() as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def templates() -> dict[str, str]:
+    """Chat templates by what they can do: show tools, or begin a thought too."""
+    return {"tools": TOOL_TEMPLATE, "thoughts": THOUGHT_TEMPLATE}
+
+
+@pytest.fixture(scope="session")
+def thinker() -> Iterator[httpx.Client]:
+    """A server that always thinks "I must look.", says "One moment.", and asks for the weather in two towns."""
+    reply = f"I must look.\n</think>\n\nOne moment.\n{CALLS}"
+    with _started(chat_template=THOUGHT_TEMPLATE, reply=reply) as client:
+        yield client
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[Any]]:
+    """A function: watch what a server's engine is given, as (prompt ids, parameters)."""
+
+    def watch(client: Any) -> list[Any]:
+        seen: list[Any] = []
+        submit = client.engine.submit
+
+        def spy(token_ids: Any, params: Any) -> Any:
+            seen.append((list(token_ids), params))
+            return submit(token_ids, params)
+
+        monkeypatch.setattr(client.engine, "submit", spy)
+        return seen
+
+    return watch

@@ -1,4 +1,4 @@
-"""From the text of a choice to the fields of its message: content, reasoning, tool calls."""
+"""From the text of a choice to what its message has: content, reasoning, tool calls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import secrets
 import string
 from typing import Any
 
-from wllm_api.tools import AnswerParser
+from wllm_api.tools import AnswerParser, Piece
 from wllm_sched.messages import FinishReason
 
 _ID_LETTERS = string.ascii_letters + string.digits
@@ -28,44 +28,58 @@ class MessageText:
         self._short_ids = short_ids
         self._named = named
         self._num_calls = 0
+        self._last_call = -1
         self.finish_reason: str | None = None
+
+    @property
+    def called(self) -> bool:
+        """Whether a call has begun."""
+        return self._num_calls > 0
+
+    def pieces(self, text: str, finish_reason: FinishReason | None) -> list[Piece]:
+        """What `text` makes certain and the request wants to see; the rest too once there is a `finish_reason`."""
+        found = self._parser.push(text)
+        if finish_reason is not None:
+            found += self._parser.finish(cut=finish_reason == "length")
+        wanted = []
+        for piece in found:
+            self._num_calls += piece.kind == "call"
+            if piece.kind in ("call", "arguments"):
+                shown = self._max_calls is None or self._num_calls <= self._max_calls
+            else:
+                shown = piece.kind == "content" or self._show_reasoning
+            if shown:
+                wanted.append(piece)
+        if finish_reason is not None:
+            ends_turn = finish_reason == "stop" and self.called and not self._named
+            self.finish_reason = "tool_calls" if ends_turn else finish_reason
+        return wanted
 
     def add(self, text: str, finish_reason: FinishReason | None) -> dict[str, Any]:
         """The fields of the delta that `text` makes; of the whole message when it is the whole text."""
-        pieces = self._parser.push(text)
-        if finish_reason is not None:
-            pieces += self._parser.finish(cut=finish_reason == "length")
         delta: dict[str, Any] = {}
         calls: dict[int, dict[str, Any]] = {}
-        for kind, piece in pieces:
+        for kind, piece in self.pieces(text, finish_reason):
             if kind == "content":
                 delta["content"] = delta.get("content", "") + piece
             elif kind == "reasoning":
-                if self._show_reasoning:
-                    delta["reasoning"] = delta["reasoning_content"] = delta.get("reasoning", "") + piece
+                delta["reasoning"] = delta["reasoning_content"] = delta.get("reasoning", "") + piece
+            elif kind == "call":
+                self._last_call += 1
+                calls[self._last_call] = self._opening(self._last_call, piece)
             else:
-                if kind == "call":
-                    self._num_calls += 1
-                number = self._num_calls - 1
-                if self._max_calls is not None and number >= self._max_calls:
-                    continue
-                if kind == "call":
-                    calls[number] = self._opening(number, piece)
-                else:
-                    call = calls.setdefault(number, {"index": number, "function": {"arguments": ""}})
-                    call["function"]["arguments"] += piece
+                opening = {"index": self._last_call, "function": {"arguments": ""}}
+                calls.setdefault(self._last_call, opening)["function"]["arguments"] += piece
         if calls:
             delta["tool_calls"] = list(calls.values())
-        if finish_reason is not None:
-            called = finish_reason == "stop" and self._num_calls and not self._named
-            self.finish_reason = "tool_calls" if called else finish_reason
         return delta
+
+    def new_id(self, prefix: str = "call") -> str:
+        """An id for a call, which the model's chat template takes when it comes back."""
+        if self._short_ids:
+            return "".join(secrets.choice(_ID_LETTERS) for _ in range(9))
+        return f"{prefix}_{secrets.token_hex(12)}"
 
     def _opening(self, number: int, name: str) -> dict[str, Any]:
         function = {"name": name, "arguments": ""}
-        return {"index": number, "id": self._new_id(), "type": "function", "function": function}
-
-    def _new_id(self) -> str:
-        if self._short_ids:
-            return "".join(secrets.choice(_ID_LETTERS) for _ in range(9))
-        return f"call_{secrets.token_hex(12)}"
+        return {"index": number, "id": self.new_id(), "type": "function", "function": function}

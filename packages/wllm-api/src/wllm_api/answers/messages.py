@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import ClassVar
 
 from starlette.types import Scope
 
+from wllm_api.answers.base import Gained
+from wllm_api.answers.message import MessageText
+from wllm_api.answers.segments import Segment, Segments, Step
 from wllm_api.error_bodies import anthropic_body
 from wllm_api.generation import Generation
 from wllm_api.http_errors import HttpError
@@ -20,10 +23,19 @@ class MessageAnswer:
     """One message; `fills_context` says that its length is limited by the model's context, not by the request."""
 
     def __init__(
-        self, generation: Generation, scope: Scope, *, answer_id: str, model_name: str, fills_context: bool
+        self,
+        generation: Generation,
+        scope: Scope,
+        message: MessageText,
+        *,
+        answer_id: str,
+        model_name: str,
+        fills_context: bool,
     ) -> None:
         self._generation = generation
         self._scope = scope
+        self._message = message
+        self._segments = Segments(message, call_prefix="toolu")
         self._head: dict[str, object] = {
             "id": answer_id,
             "type": "message",
@@ -34,11 +46,13 @@ class MessageAnswer:
 
     async def whole(self) -> dict[str, object]:
         """The answer as one object; raises `HttpError`."""
-        text, last = "", TextDelta()
+        last = TextDelta()
         async with aclosing(self._generation.deltas()) as deltas:
             async for _, last in deltas:
-                text += last.text
-        return {**self._head, "content": [_block(text)], **self._end(last), "usage": self._usage()}
+                for _ in self._steps(last):
+                    pass
+        blocks = [_whole_block(segment) for segment in self._segments.all]
+        return {**self._head, "content": blocks, **self._end(last), "usage": self._usage()}
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """The answer as server-sent events; raises `HttpError`."""
@@ -50,17 +64,19 @@ class MessageAnswer:
                     begun = True
                     message = {**self._head, "content": [], **self._end(TextDelta()), "usage": self._usage()}
                     yield typed_event({"type": "message_start", "message": message})
-                    yield typed_event({"type": "content_block_start", "index": 0, "content_block": _block("")})
-                if last.text:
-                    delta = {"type": "text_delta", "text": last.text}
-                    yield typed_event({"type": "content_block_delta", "index": 0, "delta": delta})
-        yield typed_event({"type": "content_block_stop", "index": 0})
+                for step in self._steps(last):
+                    yield typed_event(_event(step))
         yield typed_event({"type": "message_delta", "delta": self._end(last), "usage": self._usage()})
         yield typed_event({"type": "message_stop"})
 
     def error_event(self, error: HttpError) -> bytes:
         """An error in the middle of the stream."""
         return typed_event(anthropic_body(error, self._scope))
+
+    def _steps(self, delta: TextDelta) -> Iterator[Step]:
+        gained = Gained()
+        gained.add(delta)
+        return self._segments.add(gained)
 
     def _end(self, last: TextDelta) -> dict[str, object]:
         reason, sequence = None, None
@@ -69,7 +85,7 @@ class MessageAnswer:
         elif isinstance(last.stop_reason, str):
             reason, sequence = "stop_sequence", last.stop_reason
         elif last.finish_reason is not None:
-            reason = "end_turn"
+            reason = "tool_use" if self._message.called else "end_turn"
         return {"stop_reason": reason, "stop_sequence": sequence}
 
     def _usage(self) -> dict[str, object]:
@@ -97,5 +113,32 @@ class MessageStream(EventStream):
         return self._answer.error_event(error)
 
 
-def _block(text: str) -> dict[str, object]:
-    return {"type": "text", "text": text}
+def _whole_block(segment: Segment) -> dict[str, object]:
+    match segment.kind:
+        case "content":
+            return {"type": "text", "text": segment.text}
+        case "reasoning":
+            # Nothing is signed: whoever sends a thought back may send any.
+            return {"type": "thinking", "thinking": segment.text, "signature": ""}
+        case "call":
+            return {
+                "type": "tool_use", "id": segment.call_id, "name": segment.name, "input": segment.arguments()
+            }  # fmt: skip
+
+
+def _event(step: Step) -> dict[str, object]:
+    kind = step.segment.kind
+    if step.begins:
+        block = _whole_block(Segment(kind, step.segment.name, step.segment.call_id))
+        return {"type": "content_block_start", "index": step.number, "content_block": block}
+    if step.ends:
+        return {"type": "content_block_stop", "index": step.number}
+    delta: dict[str, object]
+    match kind:
+        case "content":
+            delta = {"type": "text_delta", "text": step.text}
+        case "reasoning":
+            delta = {"type": "thinking_delta", "thinking": step.text}
+        case "call":
+            delta = {"type": "input_json_delta", "partial_json": step.text}
+    return {"type": "content_block_delta", "index": step.number, "delta": delta}

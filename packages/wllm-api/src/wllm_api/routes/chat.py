@@ -19,8 +19,8 @@ from wllm_api.routes.common import (
     serving_of,
 )
 from wllm_api.schemas.chat import ChatRequest
+from wllm_api.schemas.tools import ToolUse
 from wllm_api.sse import EventStream
-from wllm_api.tool_offer import ToolUse
 
 router = APIRouter()
 

@@ -20,8 +20,9 @@ from wllm_api.params import sampling_params
 from wllm_api.routes.common import cache_salt, serving_of, truncated
 from wllm_api.schemas.chat import ChatMessage
 from wllm_api.schemas.sampling import SamplingFields
+from wllm_api.schemas.tools import ToolUse
 from wllm_api.structured import grammar_for
-from wllm_api.tool_offer import ToolOffer, ToolUse, tool_offer
+from wllm_api.tool_offer import ToolOffer, tool_offer
 from wllm_api.tools import AnswerParser, plain
 from wllm_sched.sampling import SamplingParams
 

@@ -11,13 +11,12 @@ from fastapi.responses import JSONResponse
 from wllm_api.answers.messages import MessageAnswer, MessageStream
 from wllm_api.bodies import body_of
 from wllm_api.disconnect import until_disconnect
-from wllm_api.generation import Generation, Job
 from wllm_api.http_errors import ContextLengthExceeded
-from wllm_api.messages import chat_prompt
 from wllm_api.model import ServedModel
-from wllm_api.params import sampling_params
-from wllm_api.routes.common import cache_salt, serving_of
+from wllm_api.routes.chat_turn import Conversation, Wishes, chat_turn, prompt_token_ids
+from wllm_api.routes.common import serving_of
 from wllm_api.schemas.messages import CountTokensRequest, MessagesRequest
+from wllm_api.structured import flat_format
 
 router = APIRouter()
 
@@ -29,23 +28,24 @@ async def create_message(
     """Answer a conversation, whole or as a stream of server-sent events."""
     serving = serving_of(request)
     model = await serving.model(body.model)
-    token_ids = await _prompt_ids(body, model)
-    left = _room(len(token_ids), model)
-    fields = body.sampling()
-    params = sampling_params(
-        fields,
+    turn = await chat_turn(
+        request,
+        _conversation(body),
+        Wishes(
+            fields=body.sampling(),
+            room=lambda length: min(body.max_tokens, _room(length, model)),
+            forms=flat_format(body.output_config.format, "output_config.format"),
+            show_reasoning=body.thinking.is_on and body.thinking.display != "omitted",
+        ),
         model,
-        max_tokens=min(body.max_tokens, left),
-        logprobs=None,
-        prompt_logprobs=None,
-        cache_salt=cache_salt(request, fields),
     )
     answer = MessageAnswer(
-        Generation(serving, model, [Job(token_ids, params)]),
+        turn.generation,
         request.scope,
+        turn.new_message(),
         answer_id=f"msg_{uuid.uuid4().hex}",
         model_name=body.model or serving.names[0],
-        fills_context=left < body.max_tokens,
+        fills_context=turn.params.max_tokens != body.max_tokens,
     )
     if body.stream:
         return MessageStream(answer, serving.limits)
@@ -58,18 +58,16 @@ async def count_tokens(
 ) -> dict[str, int]:
     """How many tokens the prompt of such a conversation has."""
     model = await serving_of(request).model(body.model)
-    return {"input_tokens": len(await _prompt_ids(body, model))}
+    return {"input_tokens": len(await prompt_token_ids(_conversation(body), model))}
 
 
-async def _prompt_ids(body: CountTokensRequest, model: ServedModel) -> list[int]:
-    text = await chat_prompt(
-        body.conversation(),
-        model,
-        add_generation_prompt=True,
+def _conversation(body: CountTokensRequest) -> Conversation:
+    return Conversation(
+        messages=body.conversation(),
+        tools=body.tool_use,
+        variables=body.template_variables(),
         continue_final_message=body.continues,
-        extra=body.template_variables(),
     )
-    return await model.encode(text, add_special_tokens=False, param="messages")
 
 
 def _room(num_prompt_tokens: int, model: ServedModel) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictStr, model_validator
 
+from wllm_api.http_errors import InvalidRequest
 from wllm_api.schemas.base import Flag, Part
 from wllm_api.schemas.parts import joined_text
 from wllm_api.schemas.sampling import MAX_LOGPROBS, SamplingFields
@@ -55,6 +57,17 @@ def _old_call(message: dict[str, Any]) -> list[ToolCall]:
 
 def _old_result(message: dict[str, Any]) -> str | None:
     return OLD_ID if message.get("role") == "function" else None
+
+
+def earlier_call(call_id: str, name: str, arguments: Mapping[str, object]) -> ToolCall:
+    """An earlier call of an API that has arguments as objects; raises `InvalidRequest`."""
+    try:
+        text = json.dumps(arguments, ensure_ascii=False)
+    except RecursionError:
+        raise InvalidRequest(
+            "The arguments of a tool call are nested too deeply. Send flatter JSON.", param="messages"
+        ) from None
+    return ToolCall(id=call_id, function=FunctionCall(name=name, arguments=text))
 
 
 class ChatMessage(Part):

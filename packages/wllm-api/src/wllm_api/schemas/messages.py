@@ -6,35 +6,59 @@ Blocks of text, and neighbouring turns of one role, become one text with a line 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, StrictInt, StrictStr
+from pydantic import Field, StrictInt, StrictStr, model_validator
 
-from wllm_api.http_errors import Unsupported
 from wllm_api.schemas.base import Body, Flag, Number, Part
 from wllm_api.schemas.chat import ChatMessage
-from wllm_api.schemas.parts import joined_text
+from wllm_api.schemas.message_blocks import Blocks, BlockText, Role, ToolUseBlock, joined, turns
+from wllm_api.schemas.message_tools import MessageTool, MessageToolChoice
 from wllm_api.schemas.sampling import SamplingFields, StopList
+from wllm_api.schemas.tools import MAX_TOOLS, ToolUse
 
-
-def _joined_blocks(content: object) -> str:
-    return joined_text(content, {"text": "text"}, noun="block", separator="\n")
-
-
-BlockText = Annotated[str, BeforeValidator(_joined_blocks)]
+_ROLE_BLOCKS: dict[Role, frozenset[str]] = {
+    "user": frozenset({"text", "tool_result"}),
+    "assistant": frozenset({"text", "thinking", "tool_use"}),
+    "system": frozenset({"text"}),
+}
 
 
 class Message(Part):
     """One turn."""
 
-    role: Literal["user", "assistant", "system"]
-    content: BlockText
+    role: Role
+    content: Blocks
+
+    @model_validator(mode="after")
+    def _blocks_of_the_role(self) -> Self:
+        for block in self.content:
+            if block.type not in _ROLE_BLOCKS[self.role]:
+                raise ValueError(f"a message of the role '{self.role}' cannot hold a block of the type '{block.type}'")
+        return self
 
 
 class OutputConfig(Part):
-    """How hard the model should try."""
+    """How hard the model should try, and the form of the answer."""
 
     effort: StrictStr | None = None
+    format: dict[str, Any] | None = None
+
+
+class Thinking(Part):
+    """Whether the model thinks first; `display` "omitted" keeps its thoughts out of the answer.
+
+    The template may be told `budget_tokens`; what holds is `max_tokens`, for thoughts and answer together.
+    """
+
+    type: Literal["enabled", "adaptive", "disabled"]
+    budget_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
+    display: Literal["summarized", "omitted"] = "summarized"
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the request asks for thoughts."""
+        return self.type != "disabled"
 
 
 class CountTokensRequest(Body):
@@ -49,14 +73,14 @@ class CountTokensRequest(Body):
         "context_management": ({}, {"edits": []}),
         "mcp_servers": ([],),
         "output_format": (),
-        "thinking": ({"type": "disabled"},),
-        "tool_choice": ({"type": "auto"}, {"type": "none"}),
-        "tools": ([],),
     }
 
     model: StrictStr | None = None
     messages: Annotated[list[Message], Field(min_length=1)]
     system: BlockText | None = None
+    tools: Annotated[list[MessageTool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    tool_choice: MessageToolChoice = MessageToolChoice(type="auto")
+    thinking: Thinking = Thinking(type="disabled")
     output_config: OutputConfig = OutputConfig()
 
     @classmethod
@@ -72,38 +96,45 @@ class CountTokensRequest(Body):
         }
         return [*super().ignored(data), *sorted(inside)]
 
-    @classmethod
-    def refuse_unsupported(cls, data: Mapping[str, object]) -> None:
-        """Also an output format, which lies one level deeper."""
-        super().refuse_unsupported(data)
-        config = data.get("output_config")
-        if isinstance(config, dict) and config.get("format") is not None:
-            raise Unsupported(
-                "'output_config.format' is not supported by this server. Ask for the format in the prompt.",
-                param="output_config.format",
-            )
+    @model_validator(mode="after")
+    def _no_open_call(self) -> Self:
+        if any(isinstance(block, ToolUseBlock) for block in self.messages[-1].content):
+            raise ValueError("the last message calls a tool. Send what it gave, as a 'tool_result', after it")
+        return self
 
     @property
     def continues(self) -> bool:
         """Whether the answer goes on from the assistant's own words at the end."""
         return self.messages[-1].role == "assistant"
 
+    @property
+    def tool_use(self) -> ToolUse:
+        """The tools and the choice in OpenAI's words."""
+        choice = self.tool_choice
+        tools = [tool.plain() for tool in self.tools]
+        return ToolUse(tools, choice.plain(), parallel=not choice.disable_parallel_tool_use)
+
     def conversation(self) -> list[ChatMessage]:
-        """The turns as chat messages, the system's words first."""
-        turns: list[ChatMessage] = []
+        """The turns as chat messages, the system's words first; raises `InvalidRequest`."""
+        chat: list[ChatMessage] = []
         if self.system:
-            turns.append(ChatMessage(role="system", content=self.system))
+            chat.append(ChatMessage(role="system", content=self.system))
+        called: dict[str, str] = {}
         for message in self.messages:
-            text = message.content
-            if turns and turns[-1].role == message.role != "system":
-                text = f"{turns.pop().content}\n{text}"
-            turns.append(ChatMessage(role=message.role, content=text))
-        return turns
+            for turn in turns(message.role, message.content, called):
+                alike = bool(chat) and chat[-1].role == turn.role and turn.role in ("user", "assistant")
+                chat.append(joined(chat.pop(), turn) if alike else turn)
+            called |= {block.id: block.name for block in message.content if isinstance(block, ToolUseBlock)}
+        return chat
 
     def template_variables(self) -> dict[str, object]:
-        """What the chat template is told: no thinking, since nobody asked for it."""
-        effort = self.output_config.effort
-        return {"enable_thinking": False, **({"reasoning_effort": effort} if effort is not None else {})}
+        """What the chat template is told: to think only when the request asks for it."""
+        variables: dict[str, object] = {"enable_thinking": self.thinking.is_on}
+        if self.thinking.is_on and self.thinking.budget_tokens is not None:
+            variables["thinking_budget"] = self.thinking.budget_tokens
+        if self.output_config.effort is not None:
+            variables["reasoning_effort"] = self.output_config.effort
+        return variables
 
 
 class MessagesRequest(CountTokensRequest):

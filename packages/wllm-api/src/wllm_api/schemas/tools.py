@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StrictStr
@@ -96,3 +98,29 @@ ToolChoice = Annotated[
     BeforeValidator(_a_choice),
 ]
 FunctionChoice = Literal["none", "auto"] | FunctionName
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """What a request of any API says of tools, in OpenAI's words; `parallel`: an answer may have several calls."""
+
+    tools: Sequence[Tool] = ()
+    choice: ToolChoice | None = None
+    parallel: bool = True
+
+
+# The newer APIs take longer names than chat does.
+LongName = Annotated[StrictStr, Field(pattern=r"^[a-zA-Z0-9_-]{1,128}$")]
+
+
+def tool_of(name: str, description: str | None, parameters: Mapping[str, object] | None, *, strict: bool) -> Tool:
+    """A tool whose parts another schema has checked."""
+    function = Function.model_construct(
+        name=name, description=description, parameters=None if parameters is None else dict(parameters), strict=strict
+    )
+    return Tool.model_construct(type="function", function=function)
+
+
+def tool_named(name: str) -> NamedTool:
+    """A reference by a name that another schema has checked."""
+    return NamedTool.model_construct(type="function", function=FunctionName.model_construct(name=name))
