@@ -5,6 +5,7 @@ The routes read their bodies themselves (see `bodies`), so FastAPI does not know
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from fastapi import FastAPI
@@ -50,8 +51,22 @@ def _schema(app: FastAPI) -> dict[str, Any]:
     refs, definitions = models_json_schema(
         [(model, "validation") for model in BODIES.values()], ref_template="#/components/schemas/{model}"
     )
-    schema.setdefault("components", {}).setdefault("schemas", {}).update(definitions.get("$defs", {}))
+    known: dict[str, Any] = schema.setdefault("components", {}).setdefault("schemas", {})
+    known.update(definitions.get("$defs", {}))
     for path, model in BODIES.items():
-        content = {"application/json": {"schema": refs[(model, "validation")]}}
+        reference = refs[(model, "validation")]
+        known[reference["$ref"].rpartition("/")[2]]["description"] = _told(model)
+        content = {"application/json": {"schema": reference}}
         schema["paths"][path]["post"]["requestBody"] = {"required": True, "content": content}
     return schema
+
+
+def _told(model: type[Body]) -> str:
+    # The fields without a place among the properties: what becomes of them.
+    paragraphs = [inspect.getdoc(model) or ""]
+    if model.no_effect:
+        paragraphs.append(f"Taken, without effect: {', '.join(sorted(model.no_effect))}.")
+    if model.unsupported:
+        paragraphs.append(f"Refused unless it asks for nothing: {', '.join(sorted(model.unsupported))}.")
+    paragraphs.append("Other fields are ignored and named in the header X-Wllm-Ignored.")
+    return "\n\n".join(paragraphs)

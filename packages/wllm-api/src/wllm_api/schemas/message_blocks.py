@@ -24,32 +24,44 @@ class TextBlock(Part):
     """Some text. `cache_control` has no effect: every prefix is cached."""
 
     type: Literal["text"]
+    """Says that this is text."""
     text: StrictStr
+    """The text."""
 
 
 class ThinkingBlock(Part):
     """An earlier thought; its signature is not looked at."""
 
     type: Literal["thinking"]
+    """Says that this is a thought."""
     thinking: StrictStr
+    """The thought."""
 
 
 class ToolUseBlock(Part):
     """An earlier call."""
 
     type: Literal["tool_use"]
+    """Says that this is a call."""
     id: StrictStr
+    """What the call's result refers to."""
     name: StrictStr
+    """The tool's name."""
     input: dict[str, Any] = Field(default_factory=dict)
+    """The arguments."""
 
 
 class ToolResultBlock(Part):
     """What a call gave; of an error the model is told by a word in front."""
 
     type: Literal["tool_result"]
+    """Says that this is the result of a call."""
     tool_use_id: StrictStr
+    """The id of the call."""
     content: BlockText = ""
+    """What the tool gave: a text, or text blocks."""
     is_error: Flag = False
+    """Whether the tool failed."""
 
     @property
     def text(self) -> str:

@@ -26,10 +26,15 @@ class MessageTool(Part):
     }
 
     type: Annotated[Literal["custom"], BeforeValidator(_own)] = "custom"
+    """There is no other kind."""
     name: LongName
+    """Up to 128 letters, digits, `_` and `-`."""
     description: StrictStr | None = None
+    """What the tool is for, in words for the model."""
     input_schema: dict[str, Any]
+    """The JSON schema of its arguments."""
     strict: Flag = False
+    """Without effect of its own: see `tool_choice` for what is held to the schemas."""
 
     @model_validator(mode="before")
     @classmethod
@@ -45,11 +50,14 @@ class MessageTool(Part):
 
 
 class MessageToolChoice(Part):
-    """Which tools are to be used: any at all, at least one, the one called `name`, or none."""
+    """A choice among the tools, in Anthropic's words."""
 
     type: Literal["auto", "any", "tool", "none"]
+    """`auto`: as the model likes; `any`: at least one call; `tool`: a call of `name`; `none`: no call."""
     name: StrictStr | None = None
+    """The tool that must be called."""
     disable_parallel_tool_use: Flag = False
+    """Whether an answer may make one call only."""
 
     @model_validator(mode="after")
     def _tool_has_a_name(self) -> MessageToolChoice:

@@ -28,7 +28,9 @@ class Message(Part):
     """One turn."""
 
     role: Role
+    """Whose turn it is."""
     content: Blocks
+    """A text, or a list of blocks."""
 
     @model_validator(mode="after")
     def _blocks_of_the_role(self) -> Self:
@@ -39,21 +41,23 @@ class Message(Part):
 
 
 class OutputConfig(Part):
-    """How hard the model should try, and the form of the answer."""
+    """How the answer should be."""
 
     effort: StrictStr | None = None
+    """A variable for the chat template."""
     format: dict[str, Any] | None = None
+    """The form of the answer: `json_schema` with a `schema`, which is enforced."""
 
 
 class Thinking(Part):
-    """Whether the model thinks first; `display` "omitted" keeps its thoughts out of the answer.
-
-    The template may be told `budget_tokens`; what holds is `max_tokens`, for thoughts and answer together.
-    """
+    """Whether the model thinks first; `max_tokens` holds for thoughts and answer together."""
 
     type: Literal["enabled", "adaptive", "disabled"]
+    """Whether the model thinks first; `adaptive` is `enabled`."""
     budget_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
+    """A variable for the chat template; what holds is `max_tokens`."""
     display: Literal["summarized", "omitted"] = "summarized"
+    """`omitted` keeps the thoughts out of the answer."""
 
     @property
     def is_on(self) -> bool:
@@ -76,12 +80,19 @@ class CountTokensRequest(Body):
     }
 
     model: StrictStr | None = None
+    """One of the served names; absent: the only model there is."""
     messages: Annotated[list[Message], Field(min_length=1)]
+    """The conversation so far; a last message of the assistant is gone on with."""
     system: BlockText | None = None
+    """What the model is told before the conversation: a text, or text blocks."""
     tools: Annotated[list[MessageTool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    """The tools that the model may call."""
     tool_choice: MessageToolChoice = MessageToolChoice(type="auto")
+    """Which tools are to be used."""
     thinking: Thinking = Thinking(type="disabled")
+    """Whether the model thinks before it answers."""
     output_config: OutputConfig = OutputConfig()
+    """The effort and the form of the answer."""
 
     @classmethod
     def ignored(cls, data: Mapping[str, object]) -> list[str]:
@@ -141,11 +152,17 @@ class MessagesRequest(CountTokensRequest):
     """A message request."""
 
     max_tokens: Annotated[StrictInt, Field(ge=1)]
+    """The most tokens of the answer, thoughts and calls included."""
     stop_sequences: StopList = Field(default_factory=list)
+    """Up to 16 texts that end the answer where one of them comes up."""
     temperature: Annotated[Number, Field(ge=0, le=1)] = 1.0
+    """Higher is more random; 0 always takes the likeliest token. The model may recommend another default."""
     top_p: Annotated[Number, Field(ge=0, le=1)] = 1.0
+    """Only the likeliest tokens that together have this probability."""
     top_k: Annotated[StrictInt, Field(ge=0)] = 0
+    """Only so many of the likeliest tokens; 0 is off."""
     stream: Flag = False
+    """Send the answer piece by piece, as server-sent events."""
 
     def sampling(self) -> SamplingFields:
         """The sampling fields, only those set that the request sets: the model's defaults stand for the others."""
