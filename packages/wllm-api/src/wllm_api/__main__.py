@@ -11,6 +11,7 @@ from wllm_api.engine import EngineProcess
 from wllm_api.errors import ApiError
 from wllm_api.server import serve
 from wllm_api.settings import Access
+from wllm_api.tracing import tracer_from_environment
 
 
 def main() -> int:
@@ -24,12 +25,13 @@ def main() -> int:
     parser.add_argument("--step-s", type=float, default=0.02, help="seconds that the scripted engine takes for a token")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    app = create_app(
-        EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {"step_s": options.step_s}),
-        served_model_names=["scripted"],
-        access=Access(api_keys=tuple(options.api_key), allowed_hosts=(options.host,)),
-    )
     try:
+        app = create_app(
+            EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {"step_s": options.step_s}),
+            served_model_names=["scripted"],
+            tracer=tracer_from_environment(),
+            access=Access(api_keys=tuple(options.api_key), allowed_hosts=(options.host,)),
+        )
         return serve(
             app,
             options.host,

@@ -25,11 +25,13 @@ from wllm_api.middleware.identity import Identity
 from wllm_api.middleware.keys import Keys
 from wllm_api.middleware.origins import Origins
 from wllm_api.middleware.paths import Paths
+from wllm_api.middleware.requests import Requests
 from wllm_api.openapi import describe_bodies
 from wllm_api.routes import chat, completions, messages, models, ollama, ollama_models, responses, status, tokens
 from wllm_api.serving import Serving
 from wllm_api.settings import Access, Limits, Parsers
 from wllm_api.tools import REASONING_PARSERS, TOOL_PARSERS
+from wllm_api.tracing import RequestTracer
 from wllm_api.version import package_version
 from wllm_sched.messages import ModelInfo
 
@@ -42,11 +44,13 @@ def create_app(
     limits: Limits | None = None,
     parsers: Parsers | None = None,
     metrics_prefix: str = "wllm:",
+    tracer: RequestTracer | None = None,
     on_ready: Callable[[ModelInfo], None] | None = None,
 ) -> FastAPI:
     """The application; the first of `served_model_names` is the one that answers and metrics show.
 
-    `on_ready` is called once, when the first request would be taken. Raises `UnknownParser`.
+    `tracer` is closed at the end of the application. `on_ready` is called once, when the first request would be taken.
+    Raises `UnknownParser`.
     """
     access, parsers = access or Access(), parsers or Parsers()
     for kind, name, known in (
@@ -72,6 +76,7 @@ def create_app(
         redirect_slashes=False,
         lifespan=_lifespan,
         middleware=[
+            Middleware(Requests, metrics=serving.metrics, tracer=tracer),
             Middleware(Identity),
             Middleware(Faults),
             Middleware(Hosts, allowed=access.allowed_hosts),
@@ -85,6 +90,7 @@ def create_app(
     )
     app.state.serving = serving
     app.state.on_ready = on_ready
+    app.state.tracer = tracer
     for router in (chat.router, completions.router, messages.router, models.router, responses.router):
         app.include_router(router, prefix="/v1")
         # Some clients are given the address without /v1.
@@ -108,6 +114,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     finally:
         await end(loading)
         await serving.engine.stop()
+        tracer: RequestTracer | None = app.state.tracer
+        if tracer is not None:
+            await asyncio.to_thread(tracer.close)
 
 
 async def _prepare(serving: Serving, on_ready: Callable[[ModelInfo], None] | None) -> None:

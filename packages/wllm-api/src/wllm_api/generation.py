@@ -7,6 +7,7 @@ reader goes away. Streamed and whole answers both read `deltas()`.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
@@ -14,8 +15,9 @@ from typing import NamedTuple
 from wllm_api.client import EventSource
 from wllm_api.errors import EngineUnavailable
 from wllm_api.http_errors import HttpError, InvalidRequest, ServerFault, Unavailable
-from wllm_api.metrics import RequestTimes
 from wllm_api.model import ServedModel
+from wllm_api.record import current_record
+from wllm_api.request_times import RequestTimes
 from wllm_api.serving import Serving
 from wllm_api.text import OutputText, TextDelta
 from wllm_sched.messages import TokenEvent
@@ -48,6 +50,13 @@ class Generation:
         self._streams: list[EventSource] = []
         self._times = [RequestTimes(serving.metrics) for _ in self._outputs]
         self.prompt_logprobs: list[tuple[TokenLogprobs | None, ...] | None] = [None] * len(jobs)
+        self._record = current_record()
+        self._record.times += self._times
+
+    @property
+    def times(self) -> Sequence[RequestTimes]:
+        """The clock of each choice."""
+        return self._times
 
     @property
     def num_waiting(self) -> int:
@@ -93,11 +102,16 @@ class Generation:
             # Also reached when the reader has gone: nothing may run on for nobody.
             self._serving.running.discard(self)
             self.abort()
-            for choice, times in enumerate(self._times):
-                times.finished("abort", self._num_tokens(choice))
+            for choice in range(len(self._times)):
+                self._end(choice, "abort")
+            self._note_figures()
 
     def _submit(self) -> None:
+        metrics = self._serving.metrics
         for job in self._jobs:
+            metrics.params_n.observe(job.params.n)
+            if job.params.max_tokens is not None:
+                metrics.params_max_tokens.observe(job.params.max_tokens)
             try:
                 self._streams.append(self._serving.engine.submit(job.token_ids, job.params))
             except EngineUnavailable:
@@ -112,7 +126,7 @@ class Generation:
         if event.start_times is not None:
             self._times[choice].started(event.start_times)
         if event.finish_reason in ("error", "abort") and not self._outputs[choice].finished:
-            self._times[choice].finished(event.finish_reason, self._num_tokens(choice))
+            self._end(choice, event.finish_reason)
             raise self._failure(event)
         held = self._held[number]
         held.append(event)
@@ -127,13 +141,28 @@ class Generation:
         output = self._outputs[choice]
         if output.finished:
             return []
+        arrived = time.perf_counter()
         delta = output.push(event)
+        if self._record.steps is not None:
+            self._record.steps.note(choice, arrived)
         self._times[choice].tokens(len(delta.token_ids))
         if delta.stop_hit:
             self._streams[number].abort(event.index)
         if delta.finish_reason is not None:
-            self._times[choice].finished(delta.finish_reason, self._num_tokens(choice))
+            self._end(choice, delta.finish_reason)
         return [(choice, delta)]
+
+    def _end(self, choice: int, reason: str) -> None:
+        times = self._times[choice]
+        if not times.finished:
+            self._record.finish_reasons.append(reason)
+            times.end(reason, self._num_tokens(choice))
+
+    def _note_figures(self) -> None:
+        record = self._record
+        record.num_prompt_tokens += self.num_prompt_tokens
+        record.num_cached_tokens += self.num_cached_tokens
+        record.num_generated_tokens += self.num_completion_tokens
 
     def _choice(self, number: int, event: TokenEvent) -> int:
         return number * self._n + event.index

@@ -13,6 +13,7 @@ HttpError (ApiError)             status, OpenAI error type, `param`, `code`, ext
 └── Unavailable                  503  loading, restarting, overloaded, shutting down: try again
 ServeError (ApiError)            the server cannot start
 ├── PortUnavailable              in use, reserved by Windows, or not ours to take
+├── UnusableTracing              OTEL_* variables that ask for what there is not
 ├── UnknownParser                no parser of tool calls or reasoning has this name
 └── ExposedWithoutKey            other machines could reach a server that has no key
 """
@@ -136,6 +137,10 @@ class ServeError(ApiError):
 
 class PortUnavailable(ServeError):
     """The address cannot be listened on."""
+
+
+class UnusableTracing(ServeError):
+    """Traces are asked for that cannot be sent."""
 
 
 class UnknownParser(ServeError):

@@ -6,7 +6,6 @@ process. Each server has its own registry.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -14,11 +13,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from wllm_api.client import EngineClient
-from wllm_sched.messages import StartTimes
 
 FIRST_TOKEN_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160)
+BETWEEN_TOKENS, BETWEEN_TOKENS_BEFORE = "inter_token_latency_seconds", "time_per_output_token_seconds"
 BETWEEN_TOKENS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 10)
 WHOLE_S = (0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920)
+FEW = (1, 2, 5, 10, 20)
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000)
 
 
@@ -34,11 +34,18 @@ class Metrics:
             return family.labels(model_name)
 
         self.first_token = histogram("time_to_first_token_seconds", "Time to the first token.", FIRST_TOKEN_S)
-        self.between_tokens = histogram("inter_token_latency_seconds", "Time between tokens.", BETWEEN_TOKENS_S)
+        self.between_tokens = histogram(BETWEEN_TOKENS, "Time between tokens.", BETWEEN_TOKENS_S)
+        self.registry.register(OlderName(self.between_tokens, prefix + BETWEEN_TOKENS_BEFORE, model_name))
         self.queue = histogram("request_queue_time_seconds", "Time until the request got a slot.", WHOLE_S)
         self.prefill = histogram("request_prefill_time_seconds", "Time from the slot to the first token.", WHOLE_S)
         self.whole = histogram("e2e_request_latency_seconds", "Time to the last token.", WHOLE_S)
         self.decode = histogram("request_decode_time_seconds", "Time from the first to the last token.", WHOLE_S)
+        self.inference = histogram("request_inference_time_seconds", "Time from the slot to the last token.", WHOLE_S)
+        self.per_token = histogram(
+            "request_time_per_output_token_seconds", "Mean time of a token after the first.", BETWEEN_TOKENS_S
+        )
+        self.params_n = histogram("request_params_n", "Answers that a request asked for.", FEW)
+        self.params_max_tokens = histogram("request_params_max_tokens", "Most tokens that an answer may have.", TOKENS)
         self.prompt_tokens = histogram("request_prompt_tokens", "Prompt tokens of a request.", TOKENS)
         self.generation_tokens = histogram("request_generation_tokens", "Generated tokens of an answer.", TOKENS)
         self._finished = Counter(
@@ -46,6 +53,19 @@ class Metrics:
             "Answers that ended, by reason.",
             ["model_name", "finished_reason"],
             registry=self.registry,
+        )
+        self._http_requests = Counter(
+            f"{prefix}http_requests",
+            "HTTP requests that ended, refused ones too.",
+            ["model_name", "handler", "method", "status"],
+            registry=self.registry,
+        )
+        self._http_duration = Histogram(
+            f"{prefix}http_request_duration_seconds",
+            "Time of a HTTP request, to the end of its answer.",
+            ["model_name", "handler"],
+            registry=self.registry,
+            buckets=WHOLE_S,
         )
         self._model_name = model_name
         for reason in ("stop", "length", "abort", "error"):
@@ -55,47 +75,29 @@ class Metrics:
         """Count one ended answer."""
         self._finished.labels(self._model_name, reason).inc()
 
+    def count_request(self, handler: str, method: str, status: int, duration_s: float) -> None:
+        """Count one HTTP request by its declared route; unusual methods share a series."""
+        known = method if method in ("GET", "POST", "HEAD", "OPTIONS", "DELETE") else "other"
+        self._http_requests.labels(self._model_name, handler, known, str(status)).inc()
+        self._http_duration.labels(self._model_name, handler).observe(duration_s)
 
-class RequestTimes:
-    """The clock of one answer, from its creation on."""
 
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self._start = time.perf_counter()
-        self._first: float | None = None
-        self._last = self._start
-        self._finished = False
+class OlderName(Collector):
+    """A histogram under the name that it had in older releases of vLLM, for their dashboards; observed once only."""
 
-    def tokens(self, count: int) -> None:
-        """Note that `count` tokens have come."""
-        if not count:
-            return
-        now = time.perf_counter()
-        if self._first is None:
-            self._first = now
-            self._metrics.first_token.observe(now - self._start)
-        else:
-            self._metrics.between_tokens.observe((now - self._last) / count)
-        self._last = now
+    def __init__(self, histogram: Histogram, name: str, model_name: str) -> None:
+        self._histogram = histogram
+        self._name = name
+        self._model_name = model_name
 
-    def started(self, times: StartTimes) -> None:
-        """Note what the engine says of the time before the first token."""
-        self._metrics.queue.observe(times.queue_s)
-        self._metrics.prefill.observe(times.prefill_s)
-
-    def finished(self, reason: str, num_tokens: tuple[int, int]) -> None:
-        """Note the end of the answer, with its prompt and answer tokens; only the first end counts."""
-        if self._finished:
-            return
-        self._finished = True
-        metrics = self._metrics
-        metrics.count_finished(reason)
-        now = time.perf_counter()
-        metrics.whole.observe(now - self._start)
-        if self._first is not None:
-            metrics.decode.observe(now - self._first)
-        metrics.prompt_tokens.observe(num_tokens[0])
-        metrics.generation_tokens.observe(num_tokens[1])
+    def collect(self) -> Iterator[Metric]:
+        """The metric family (prometheus_client)."""
+        for family in self._histogram.collect():
+            copy = Metric(self._name, f"The same as {family.name}.", "histogram")
+            for sample in family.samples:
+                labels = {"model_name": self._model_name, **sample.labels}
+                copy.add_sample(self._name + sample.name.removeprefix(family.name), labels, sample.value)
+            yield copy
 
 
 class EngineCollector(Collector):
@@ -117,6 +119,15 @@ class EngineCollector(Collector):
         yield self._gauge("kv_blocks_free", "KV blocks that no request holds.", stats.num_free_blocks)
         yield self._gauge("kv_host_blocks", "KV blocks in the host's memory.", stats.num_host_blocks)
         yield self._gauge("kv_host_blocks_used", "Of these, blocks that hold a prefix.", stats.num_used_host_blocks)
+        info = self._engine.info
+        if info is not None:
+            config = GaugeMetricFamily(
+                self._prefix + "cache_config_info",
+                "The KV cache, in labels.",
+                labels=["model_name", "block_size", "num_gpu_blocks", "cache_dtype"],
+            )
+            config.add_metric([self._model_name, str(info.block_size), str(info.num_kv_blocks), info.dtype], 1)
+            yield config
         yield self._gauge("max_steps_in_flight", "Most steps seen in flight.", stats.max_in_flight_seen)
         for name, text, value in (
             ("prompt_tokens", "Prompt tokens taken.", stats.prompt_tokens_total),

@@ -12,6 +12,7 @@ from wllm_api.errors import EngineState
 from wllm_api.http_errors import NotFound, Unavailable
 from wllm_api.metrics import Metrics
 from wllm_api.model import ServedModel
+from wllm_api.record import current_record
 from wllm_api.settings import Access, Limits, Parsers
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Serving:
                 param="model",
                 code="model_not_found",
             )
+        current_record().model = name or self.names[0]
         if not self.ready:
             raise self.not_ready()
         if self._model is None or self._model.info is not self.engine.info:

@@ -17,7 +17,10 @@ VLLM_SERIES = [
     "prefix_cache_hits_total", "prompt_tokens_total", "generation_tokens_total", "request_success_total",
     "num_preemptions_total", "time_to_first_token_seconds_bucket", "inter_token_latency_seconds_bucket",
     "e2e_request_latency_seconds_bucket", "request_decode_time_seconds_bucket",
-    "request_queue_time_seconds_bucket", "request_prefill_time_seconds_bucket",
+    "request_queue_time_seconds_bucket", "request_prefill_time_seconds_bucket", "time_per_output_token_seconds_bucket",
+    "request_inference_time_seconds_bucket", "request_time_per_output_token_seconds_bucket", "request_params_n_bucket",
+    "request_params_max_tokens_bucket", "request_prompt_tokens_bucket", "request_generation_tokens_bucket",
+    "cache_config_info", "http_requests_total", "http_request_duration_seconds_bucket",
 ]  # fmt: skip
 
 
@@ -59,6 +62,21 @@ def test_metrics_count_requests_and_times(client: httpx.Client) -> None:
     assert gained["wllm:request_queue_time_seconds_count"] == gained["wllm:request_prefill_time_seconds_count"] == 2
     assert gained["wllm:e2e_request_latency_seconds_count"] == 2
     assert gained["wllm:request_generation_tokens_sum"] == 6
+    assert gained["wllm:request_inference_time_seconds_count"] == 2
+    assert gained["wllm:request_params_n_sum"] == 2
+    assert gained["wllm:request_params_max_tokens_sum"] == 3
+
+
+def test_time_between_tokens_has_its_older_name_too(client: httpx.Client) -> None:
+    client.post("/v1/completions", json={"prompt": "Hi", "max_tokens": 3}).raise_for_status()
+    families = {family.name: family for family in text_string_to_metric_families(client.get("/metrics").text)}
+    now, before = families["wllm:inter_token_latency_seconds"], families["wllm:time_per_output_token_seconds"]
+    assert before.type == now.type == "histogram"
+    assert [(one.name.removeprefix(before.name), one.labels, one.value) for one in before.samples] == [
+        (one.name.removeprefix(now.name), one.labels, one.value)
+        for one in now.samples
+        if not one.name.endswith("_created")
+    ]
 
 
 def test_models(client: httpx.Client) -> None:
@@ -115,7 +133,7 @@ def test_both_loopbacks_answer(client: httpx.Client) -> None:
 
 def test_blocks_in_the_hosts_memory_are_counted() -> None:
     stats = EngineStats(num_host_blocks=8, num_used_host_blocks=3, host_saves_total=5, host_loads_total=2)
-    engine = cast(EngineClient, SimpleNamespace(stats=stats, num_restarts=0))
+    engine = cast(EngineClient, SimpleNamespace(stats=stats, num_restarts=0, info=None))
     families = {family.name: family.samples[0] for family in EngineCollector(engine, "m", "wllm:").collect()}
     assert families["wllm:kv_host_blocks"].value == 8
     assert families["wllm:kv_host_blocks_used"].value == 3

@@ -98,6 +98,12 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="how the model marks its reasoning (default: by its chat template)",
     )
     group.add_argument("--metrics-prefix", default="wllm:", help="prefix of the names in /metrics (default: wllm:)")
+    group.add_argument(
+        "--log-requests",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="a line of the log for each request: id, route, status, tokens, times; never its text (default: on)",
+    )
     serve.set_defaults(run=_serve)
 
 
@@ -128,6 +134,7 @@ def _serve(args: argparse.Namespace) -> int:
         metrics_prefix=args.metrics_prefix,
         tool_parser=args.tool_parser,
         reasoning_parser=args.reasoning_parser,
+        log_requests=args.log_requests,
     )
     return serve(args.model, engine_settings(args), options)
 

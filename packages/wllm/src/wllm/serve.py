@@ -16,6 +16,7 @@ from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
 from wllm_api.server import serve as serve_app
 from wllm_api.settings import Access, Parsers
+from wllm_api.tracing import tracer_from_environment
 from wllm_runtime import EngineConfig
 from wllm_sched import ModelInfo
 
@@ -38,6 +39,7 @@ class ServeOptions:
     metrics_prefix: str
     tool_parser: str
     reasoning_parser: str
+    log_requests: bool
 
 
 class Announcer:
@@ -63,6 +65,8 @@ def serve(model: str | None, engine_settings: Mapping[str, Any], options: ServeO
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     # The hub client's requests are its own affair.
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    if not options.log_requests:
+        logging.getLogger("wllm_api.middleware.requests").setLevel(logging.WARNING)
     settings, reason = {"model": model, **engine_settings}, "as given"
     if model is None:
         chosen = default_model()
@@ -85,6 +89,7 @@ def serve(model: str | None, engine_settings: Mapping[str, Any], options: ServeO
         ),
         parsers=Parsers(tools=options.tool_parser, reasoning=options.reasoning_parser),
         metrics_prefix=options.metrics_prefix,
+        tracer=tracer_from_environment(),
         on_ready=announcer.ready,
     )
     return serve_app(

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from wllm_api.answers.timings import timings
 from wllm_api.answers.usage import usage
 from wllm_api.generation import Generation
 from wllm_api.schemas.sampling import SamplingFields
@@ -86,6 +87,7 @@ class Answer:
             "choices": [self.whole_choice(number, gained) for number, gained in enumerate(shown)],
             "usage": usage(self.generation),
             "system_fingerprint": FINGERPRINT,
+            **({"timings": timings(self.generation)} if self.fields.timings_per_token else {}),
             **self.extras(),
         }
 
@@ -104,6 +106,8 @@ class Answer:
                         chunk["usage"] = usage(self.generation)
                     elif options.include_usage:
                         chunk["usage"] = None
+                    if self.fields.timings_per_token:
+                        chunk["timings"] = timings(self.generation)
                     yield event(chunk)
         if options.include_usage:
             yield event({**self._chunk([]), "usage": usage(self.generation)})

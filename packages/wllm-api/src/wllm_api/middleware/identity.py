@@ -13,7 +13,7 @@ MAX_ID_LENGTH = 128
 
 
 class Identity:
-    """Keeps a client's own printable id; sets `scope["state"]["request_id"]`."""
+    """Keeps a client's own printable id; sets `scope["state"]["request_id"]`, and `status` when there is one."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -28,6 +28,7 @@ class Identity:
 
         async def named(message: Message) -> None:
             if message["type"] == "http.response.start":
+                state["status"] = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-Id"] = request_id
                 if is_anthropic(scope["path"]):

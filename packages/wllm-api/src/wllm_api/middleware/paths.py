@@ -16,5 +16,6 @@ class Paths:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request (ASGI)."""
         if scope["type"] == "http" and "//" in scope["path"]:
-            scope = {**scope, "path": re.sub("/{2,}", "/", scope["path"])}
+            # In place: whoever is further out reads the path and the route from the same scope.
+            scope["path"] = re.sub("/{2,}", "/", scope["path"])
         await self.app(scope, receive, send)

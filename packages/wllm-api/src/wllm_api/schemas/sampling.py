@@ -155,6 +155,8 @@ class SamplingFields(Body):
     """Only requests with the same salt share cached prefixes."""
     request_id: Annotated[StrictStr, Field(max_length=128, pattern=r"^[\x21-\x7e]+$")] | None = None
     """Becomes part of the answer's id."""
+    timings_per_token: Flag = False
+    """Add `timings` as llama.cpp has them: to a whole answer, and to every chunk of a stream."""
     return_token_ids: Flag = False
     """Give the token ids of the prompt and the answer too."""
     return_tokens_as_token_ids: Flag = False
