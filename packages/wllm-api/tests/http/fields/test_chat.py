@@ -128,6 +128,7 @@ CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
     ("priority", chat(priority=-3), lambda s: s.params.priority == -3),
     ("cache_salt", chat(cache_salt="mine"), lambda s: s.params.cache_salt == "mine"),
     ("request_id", chat(request_id="mine-1"), lambda s: s.body["id"] == "chatcmpl-mine-1"),
+    ("timings_per_token", chat(timings_per_token=True), lambda s: s.body["timings"]["predicted_n"] > 0),
     ("return_token_ids", chat(return_token_ids=True), lambda s: s.body["prompt_token_ids"] == s.ids),
     ("return_tokens_as_token_ids", chat(return_tokens_as_token_ids=True, logprobs=True),
      lambda s: s.choice["logprobs"]["content"][0]["token"].startswith("token_id:")),

@@ -68,6 +68,7 @@ CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
     ("priority", plain(priority=-3), lambda s: s.params.priority == -3),
     ("cache_salt", plain(cache_salt="mine"), lambda s: s.params.cache_salt == "mine"),
     ("request_id", plain(request_id="mine-1"), lambda s: s.body["id"] == "cmpl-mine-1"),
+    ("timings_per_token", plain(timings_per_token=True), lambda s: s.body["timings"]["predicted_n"] > 0),
     ("return_token_ids", plain(return_token_ids=True), lambda s: s.choice["prompt_token_ids"] == s.ids),
     ("return_tokens_as_token_ids", plain(return_tokens_as_token_ids=True, logprobs=0),
      lambda s: s.choice["logprobs"]["tokens"][0].startswith("token_id:")),
