@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
-from cases.odd_model import save_odd_model
+from cases.odd_model import CONSOLE, SMALL, save_odd_model
 from server.running_server import RunningServer
-
-# 304 token slots, and prompts in chunks of 16 tokens.
-SMALL = ("--num-kv-blocks", "19", "--max-num-batched-tokens", "16", "--max-num-seqs", "8")
-# A console of Windows without UTF-8 mode.
-CONSOLE = {"PYTHONIOENCODING": "cp1252:strict", "PYTHONUTF8": "0"}
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +18,7 @@ def http(server: RunningServer) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(scope="session")
-def odd_folder(tmp_path_factory: pytest.TempPathFactory) -> object:
+def odd_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with spaces, Cyrillic, accented and Japanese letters in its path, that holds the odd model."""
     folder = tmp_path_factory.mktemp("cases") / "Загрузки Željko" / "my models 日本" / "odd"
     save_odd_model(folder)
@@ -30,7 +26,7 @@ def odd_folder(tmp_path_factory: pytest.TempPathFactory) -> object:
 
 
 @pytest.fixture(scope="session")
-def odd_server(odd_folder: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def odd_server(odd_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     with RunningServer(tmp_path_factory.mktemp("odd"), str(odd_folder), *SMALL, environment=CONSOLE) as running:
         yield running.wait_ready()
 

@@ -23,6 +23,10 @@ END, END_WORD = VOCAB["</s>"], VOCAB["▁hello"]
 PADDED = len(VOCAB)  # the first id that no token has
 VOCAB_SIZE = PADDED + 13
 CONTEXT = 256
+# 304 token slots, and prompts in chunks of 16 tokens.
+SMALL = ("--num-kv-blocks", "19", "--max-num-batched-tokens", "16", "--max-num-seqs", "8")
+# A console of Windows without UTF-8 mode.
+CONSOLE = {"PYTHONIOENCODING": "cp1252:strict", "PYTHONUTF8": "0"}
 TEMPLATE = (
     "{{ '[system]Today is ' + strftime_now('%d %B %Y') + '\\n' }}{% for t in tools or [] %}"
     "{{ t | tojson(ensure_ascii=False) }}{% endfor %}"

@@ -1,4 +1,4 @@
-"""The terminal: UTF-8 with a replacement for what it cannot show, and errors as one message instead of a traceback."""
+"""The terminal: UTF-8 with a replacement for what is none, and errors as one message instead of a traceback."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from collections.abc import Sequence
 
 
 def use_utf8() -> None:
-    """Make standard output and error UTF-8; a character that cannot be shown is replaced, never an exception."""
+    """Make standard input, output and error UTF-8; what cannot be read or shown is replaced, never an exception."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="replace")
+    # A terminal knows its own encoding. Of a pipe or file Windows takes the ANSI code page; some begin with a mark.
+    if isinstance(sys.stdin, io.TextIOWrapper) and not sys.stdin.isatty():
+        sys.stdin.reconfigure(encoding="utf-8-sig", errors="replace")
 
 
 def say(text: str = "", *, end: str = "\n") -> None:

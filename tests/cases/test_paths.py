@@ -1,0 +1,133 @@
+"""Models that are hard to find or to read, and consoles that cannot show what they hold.
+
+Windows' own kinds of paths and its right to make links are tried as near as this system has them: the letters, the
+lengths and the code page are real, a junction is a symbolic link, and the share and the drive are not there.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from cases.gguf_files import save_as_gguf
+from cases.odd_model import CONSOLE, build_tokenizer, save_odd_model
+from cases.requests import CHAT, HI, ask
+from server.running_server import RunningServer
+
+from wllm_runtime import EngineConfig
+from wllm_runtime.engine import create_engine
+from wllm_runtime.testing import generate
+
+
+def wllm(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[bytes]:
+    """The command on a console of Windows, whose output goes to a file."""
+    command = [sys.executable, "-m", "wllm", *arguments]
+    environment = {**os.environ, **CONSOLE, "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(command, input=typed.encode(), capture_output=True, env=environment, timeout=120)
+
+
+def test_r40_an_incomplete_model_is_never_served(tmp_path: Path) -> None:
+    """sgl-project/sglang#32279; the other ways to be incomplete: `test_safetensors_reader.py`."""
+    save_odd_model(tmp_path / "odd")
+    whole = tmp_path / "odd" / "model.safetensors"
+    first = whole.rename(whole.with_name("model-00001-of-00002.safetensors"))
+    with RunningServer(tmp_path, str(tmp_path / "odd")) as starting:
+        assert starting.process.wait(60) == 1
+        text = starting.text()
+    assert "part 2 of 2" in text and first.name in text and "ncomplete download?" in text
+    assert "ready:" not in text and "Traceback" not in text
+
+
+def test_r42_a_gguf_file_without_merges_is_served(odd_folder: Path, tmp_path: Path) -> None:
+    """ggml-org/llama.cpp#9309, huggingface/transformers#31844; a large vocabulary: `test_gguf_tokenizer.py`."""
+    file = tmp_path / "маленькая Ä 日本.gguf"
+    save_as_gguf(odd_folder, file)
+    with RunningServer(tmp_path, str(file), environment=CONSOLE) as running:
+        running.wait_ready()
+        assert str(file) in running.text()
+        with httpx.Client(base_url=running.url, timeout=60) as client:
+            for text in ("  two spaces", "ÄÖ 龜 🫠", "\n\n", "<s>", "the hello"):
+                assert ask(client, "/tokenize", prompt=text)["tokens"] == build_tokenizer().encode(text).ids
+            ask(client, "/v1/completions", prompt="hello", max_tokens=2)
+
+
+@pytest.mark.parametrize(("field", "shown"), [
+    ({"tokenizer_ggml_model": "martian"}, "tokenizer.ggml.model is 'martian'"),
+    ({"general_architecture": "martian"}, "general.architecture"),
+])  # fmt: skip
+def test_r42_a_name_that_is_not_known_is_told(
+    odd_folder: Path, tmp_path: Path, field: dict[str, str], shown: str
+) -> None:
+    """ggml-org/llama.cpp#9309"""
+    save_as_gguf(odd_folder, tmp_path / "x.gguf", **field)
+    with pytest.raises(Exception, match="martian") as caught:
+        create_engine(EngineConfig(model=str(tmp_path / "x.gguf")))
+    assert shown in str(caught.value)
+
+
+def test_r43_a_path_of_many_letters_is_served(odd: httpx.Client, odd_server: RunningServer, odd_folder: Path) -> None:
+    """ggml-org/llama.cpp#18571, ggml-org/llama.cpp#5802"""
+    ask(odd, CHAT, messages=HI, max_tokens=1)
+    assert str(odd_folder) in odd_server.text()
+
+
+@pytest.mark.parametrize("gguf", [False, True])
+def test_r43_long_paths_and_links_are_read(odd_folder: Path, tmp_path: Path, gguf: bool) -> None:
+    """ggml-org/llama.cpp#18571: more than 260 characters, through a link to a folder."""
+    deep = tmp_path.joinpath(*["папка с длинным именем " + "x" * 40] * 5)
+    deep.mkdir(parents=True)
+    if gguf:
+        save_as_gguf(odd_folder, deep / "m.gguf")
+    else:
+        save_odd_model(deep / "m")
+    link = tmp_path / "ссылка"
+    link.symlink_to(deep, target_is_directory=True)
+    name = "m.gguf" if gguf else "m"
+    assert len(str(deep / name)) > 260
+    for path in (deep / name, link / name):
+        engine = create_engine(EngineConfig(model=str(path), num_kv_blocks=8))
+        assert len(generate(engine, [5, 6], max_tokens=2, ignore_eos=True)) > 0
+        engine.close()
+
+
+@pytest.mark.parametrize(
+    "path", ["D:models", "\\\\server\\share\\модели\\small", "D:\\Загрузки\\my models\\small.gguf"]
+)
+def test_r43_a_path_that_is_not_there_is_shown_unharmed(path: str) -> None:
+    """ggml-org/llama.cpp#18571"""
+    done = wllm("chat", path)
+    assert done.returncode == 1 and path in done.stderr.decode("utf-8") and b"Traceback" not in done.stderr
+
+
+def test_r44_a_server_whose_log_is_a_file_writes_utf8(odd: httpx.Client, odd_server: RunningServer) -> None:
+    """alibaizhanov/mengram#71: this server was started on such a console, with such a path."""
+    ask(odd, CHAT, messages=[{"role": "user", "content": "🫠"}], max_tokens=1)
+    assert "Загрузки Željko" in odd_server.text() and "ready:" in odd_server.text()
+    assert "Error" not in odd_server.text() and "Traceback" not in odd_server.text()
+
+
+def test_r44_a_chat_shows_what_it_can(odd_folder: Path) -> None:
+    """alibaizhanov/mengram#71: a text from a pipe that the code page could not even decode, and odd characters back."""
+    done = wllm(
+        "chat", str(odd_folder), "--temperature", "1", "--max-tokens", "40", typed="\ufeffこんにちは 🫠\n/exit\n"
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stderr
+    answer = done.stdout.decode("utf-8").rstrip("\n").rpartition("an answer)\n")[2]
+    assert len(answer.encode("cp1252", errors="ignore").decode("cp1252")) < len(answer)
+
+
+@pytest.mark.parametrize("arguments", [
+    ("bench", "latency", "MODEL", "--batches", "1", "--prompt-len", "4", "--output-len", "4", "--repeats", "1",
+     "--first-token-len", "8", "--prefill", "1x8"),
+    ("--version",),
+])  # fmt: skip
+def test_r44_other_commands_write_utf8(odd_folder: Path, arguments: tuple[str, ...]) -> None:
+    """alibaizhanov/mengram#71"""
+    done = wllm(*(argument.replace("MODEL", str(odd_folder)) for argument in arguments))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode("utf-8") and b"Traceback" not in done.stderr
