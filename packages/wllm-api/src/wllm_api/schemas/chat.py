@@ -13,6 +13,7 @@ from wllm_api.schemas.base import Flag, Part
 from wllm_api.schemas.parts import joined_text
 from wllm_api.schemas.sampling import MAX_LOGPROBS, SamplingFields
 from wllm_api.schemas.tools import MAX_TOOLS, Function, FunctionChoice, FunctionName, NamedTool, Tool, ToolChoice
+from wllm_api.text.template import OWN_VARIABLES
 
 # Calls of the older spelling have no ids, and some templates take only ids of nine letters and digits.
 OLD_ID = "function0"
@@ -24,10 +25,19 @@ def _joined_text(content: object) -> str:
     return joined_text(content, {"text": "text", "refusal": "refusal"})
 
 
+def _no_own_variable(variables: dict[str, Any]) -> dict[str, Any]:
+    if taken := OWN_VARIABLES & variables.keys():
+        raise ValueError(f"cannot set '{min(taken)}', which the request has a field for")
+    return variables
+
+
 def _not_zero(value: int) -> int:
     if value == 0:
         raise ValueError("must be 1 or more (or -1 for no limit): a chat answer needs at least 1 token")
     return value
+
+
+TemplateVariables = Annotated[dict[str, Any], AfterValidator(_no_own_variable)]
 
 
 class FunctionCall(Part):
@@ -156,7 +166,7 @@ class ChatRequest(SamplingFields):
     """Put the model's begin token in front of the prompt; most chat templates do that themselves."""
     echo: Flag = False
     """Put the assistant's last message, if the conversation ends with one, in front of the answer."""
-    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    chat_template_kwargs: TemplateVariables = Field(default_factory=dict)
     """Further variables for the chat template, such as `enable_thinking`."""
 
     @classmethod

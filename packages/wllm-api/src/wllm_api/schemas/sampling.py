@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
 
@@ -15,7 +16,11 @@ MAX_STOP_LENGTH = 4096
 # Entries cost time in every step of every request that runs beside.
 MAX_BIASED_TOKENS = 1024
 MAX_BAD_WORDS = 1_000  # each is compared with the answer's end at every token
+MAX_STOP_IDS = 1024
+MAX_ALLOWED_IDS = 2**19  # no vocabulary is larger
 INT64 = 2**63
+
+_ID_TEXT = re.compile("-?(0|[1-9][0-9]{0,17})")
 
 
 def _stop_list(value: object) -> object:
@@ -41,10 +46,10 @@ def _bias_map(value: object) -> object:
         raise ValueError(f"has {len(value)} entries; at most {MAX_BIASED_TOKENS} are allowed")
     bias: dict[int, float] = {}
     for key, number in value.items():
-        try:
-            token_id = int(key)
-        except ValueError:
-            raise ValueError(f"has the key '{key}', which is not a token id") from None
+        # Other spellings of a number ("05", "1_0") could mean a token twice.
+        if not _ID_TEXT.fullmatch(key):
+            raise ValueError(f"has the key '{key:.40}', which is not a token id")
+        token_id = int(key)
         if isinstance(number, bool) or not isinstance(number, int | float) or not -100 <= number <= 100:
             raise ValueError(f"gives token {token_id} the value {number}, which is not a number from -100 to 100")
         bias[token_id] = float(number)
@@ -135,7 +140,7 @@ class SamplingFields(Body):
     """No end token and no stop string ends the answer before it has so many tokens."""
     ignore_eos: Flag = False
     """Go on past the model's own end tokens."""
-    stop_token_ids: list[TokenId] = Field(default_factory=list)
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_IDS)] = Field(default_factory=list)
     """Tokens that end the answer, beside the model's own."""
     include_stop_str_in_output: Flag = False
     """Leave the stop string or the end token in the answer."""
@@ -143,7 +148,7 @@ class SamplingFields(Body):
     """Leave special tokens out of the text."""
     bad_words: Annotated[list[StrictStr], Field(max_length=MAX_BAD_WORDS)] = Field(default_factory=list)
     """Texts that the answer must not have."""
-    allowed_token_ids: list[TokenId] | None = None
+    allowed_token_ids: Annotated[list[TokenId], Field(max_length=MAX_ALLOWED_IDS)] | None = None
     """The only tokens that the answer may have."""
     prompt_logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     """Log-probabilities of the prompt's tokens, with so many of the likeliest beside each; not in a stream."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import Field, StrictStr, model_validator
 
 from wllm_api.schemas.base import Body, Flag, TokenId
-from wllm_api.schemas.chat import ChatMessage
+from wllm_api.schemas.chat import ChatMessage, TemplateVariables
 from wllm_api.schemas.tools import MAX_TOOLS, Tool
 
 
@@ -28,7 +28,7 @@ class TokenizeRequest(Body):
     """End the prompt with the opening of the assistant's next message."""
     continue_final_message: Flag = False
     """Leave the last message open, instead of beginning a new one."""
-    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    chat_template_kwargs: TemplateVariables = Field(default_factory=dict)
     """Further variables for the chat template."""
     return_token_strs: Flag = False
     """Give the text of each token too."""

@@ -15,7 +15,8 @@ from wllm_api.text.sandbox import Refused, TemplateEnvironment, active_meter
 # transformers marks the end of the message to be continued with this text, and cuts the prompt there.
 _CONTINUE_HERE = "CONTINUE_FINAL_MESSAGE_TAG "
 _REASONING_NAMES = ("reasoning_content", "thinking", "reasoning")
-_OWN_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt"})
+# Template variables that a caller gives by arguments of their own.
+OWN_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt"})
 
 
 @functools.cache
@@ -85,7 +86,7 @@ class ChatTemplate:
             raise TemplateError(
                 "The messages, tools or variables for the chat template are nested too deeply. Send flatter ones."
             ) from None
-        reserved = _OWN_VARIABLES.intersection(variables)
+        reserved = OWN_VARIABLES.intersection(variables)
         if reserved:
             raise TemplateError(f"Template variables cannot be named {sorted(reserved)}. Use the request's own fields.")
         continued = ""

@@ -19,7 +19,7 @@ from wllm_sched.sampling import SamplingParams
 # Shows all that a request can tell a chat template.
 TEMPLATE = (
     "{% for t in tools or [] %}tool {{ t | tojson }}\n{% endfor %}{{ reasoning_effort }} {{ enable_thinking }} "
-    "{{ mood }}\n"
+    "{{ thinking_budget }} {{ mood }}\n"
     "{% for m in messages %}<|im_start|>{{ m.role }}|{{ m.name }}|{{ m.tool_call_id }}|{{ m.reasoning_content }}\n"
     "{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>{{ c.id }} {{ c.function | tojson }}</tool_call>"
     "{% endfor %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}{# </think> #}"
@@ -142,10 +142,11 @@ class Probe:
 
 
 def without(value: Any, path: list[str]) -> Any:
-    """`value` without what lies at `path`, in every entry of its lists."""
+    """`value` without what lies at `path`, in every entry of its lists that has it."""
     if isinstance(value, list):
         return [without(one, path) for one in value]
-    assert isinstance(value, dict), f"no '{path[0]}' in {value!r}"
+    if not isinstance(value, dict):
+        return value
     if len(path) == 1:
         return {name: one for name, one in value.items() if name != path[0]}
     return {name: without(one, path[1:]) if name == path[0] else one for name, one in value.items()}

@@ -1,0 +1,102 @@
+"""Every field of Anthropic's requests changes something that a client, a template or the engine can see."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from wllm_api.schemas.messages import CountTokensRequest, MessagesRequest
+
+PATH = "/v1/messages"
+USER = {"role": "user", "content": "Say hi."}
+LOOK = {"name": "look", "description": "Look at it", "input_schema": {"type": "object", "properties": {"at": {}}}}
+CALL = {"type": "tool_use", "id": "toolu_7", "name": "look", "input": {"at": "it"}}
+RESULT = {"type": "tool_result", "tool_use_id": "toolu_7", "content": "A cat", "is_error": True}
+FORM = {"type": "json_schema", "schema": {"type": "object", "properties": {"a": {"const": 1}}}}
+THINK = {"type": "enabled", "budget_tokens": 777}
+
+
+def ask(*messages: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"max_tokens": 60, "temperature": 0, "messages": list(messages) or [USER], **fields}
+
+
+def blocks(*content: dict[str, Any]) -> dict[str, Any]:
+    """A conversation in which the assistant said this, and which goes on."""
+    return ask(USER, {"role": "assistant", "content": list(content)}, USER)
+
+
+# What each case's check sees, see the folder's conftest.
+Seen = Any
+SHARED: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
+    ("model", ask(model="org/other-name"), lambda s: s.body["model"] == "org/other-name"),
+    ("messages", ask(USER), lambda s: "Say hi." in s.prompt),
+    ("messages.role", ask(USER), lambda s: "user|" in s.prompt),
+    ("messages.content", ask(USER), lambda s: "Say hi." in s.prompt),
+    ("messages.content.type", blocks({"type": "text", "text": "Hello."}), lambda s: "Hello." in s.prompt),
+    ("messages.content.text", blocks({"type": "text", "text": "Hello."}), lambda s: "Hello." in s.prompt),
+    ("messages.content.thinking", blocks({"type": "thinking", "thinking": "Hm."}), lambda s: "|Hm.\n" in s.prompt),
+    ("messages.content.id", blocks(CALL), lambda s: "<tool_call>toolu_7 " in s.prompt),
+    ("messages.content.name", blocks(CALL), lambda s: '"name": "look"' in s.prompt),
+    ("messages.content.input", blocks(CALL), lambda s: '{"at": "it"}' in s.prompt),
+    ("messages.content.tool_use_id", ask({"role": "user", "content": [RESULT]}), lambda s: "|toolu_7|" in s.prompt),
+    ("messages.content.content", ask({"role": "user", "content": [RESULT]}), lambda s: "A cat" in s.prompt),
+    ("messages.content.is_error", ask({"role": "user", "content": [RESULT]}), lambda s: "Error: A cat" in s.prompt),
+    ("system", ask(system="Be brief."), lambda s: "Be brief." in s.prompt),
+    ("tools", ask(tools=[LOOK]), lambda s: "Look at it" in s.prompt),
+    ("tools.name", ask(tools=[LOOK]), lambda s: '"name": "look"' in s.prompt),
+    ("tools.description", ask(tools=[LOOK]), lambda s: "Look at it" in s.prompt),
+    ("tools.input_schema", ask(tools=[LOOK]), lambda s: '{"at": {}}' in s.prompt),
+    ("tool_choice", ask(tools=[LOOK], tool_choice={"type": "any"}), lambda s: s.params.grammar),
+    ("tool_choice.type", ask(tools=[LOOK], tool_choice={"type": "any"}), lambda s: s.params.grammar),
+    ("tool_choice.name", ask(tools=[LOOK], tool_choice={"type": "tool", "name": "look"}), lambda s: s.params.grammar),
+    ("thinking", ask(thinking=THINK), lambda s: " True 777 " in s.prompt),
+    ("thinking.type", ask(thinking=THINK), lambda s: " True 777 " in s.prompt),
+    ("thinking.budget_tokens", ask(thinking=THINK), lambda s: " True 777 " in s.prompt),
+    ("output_config", ask(output_config={"effort": "low"}), lambda s: "low False " in s.prompt),
+    ("output_config.effort", ask(output_config={"effort": "low"}), lambda s: "low False " in s.prompt),
+    ("output_config.format", ask(output_config={"format": FORM}), lambda s: s.params.grammar.bounds_numbers),
+]  # fmt: skip
+CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
+    ("max_tokens", ask(max_tokens=3), lambda s: s.body["usage"]["output_tokens"] == 3),
+    ("stop_sequences", ask(stop_sequences=[" tokens"]), lambda s: s.body["stop_sequence"] == " tokens"),
+    ("temperature", ask(temperature=0.25), lambda s: s.params.temperature == 0.25),
+    ("top_p", ask(top_p=0.5), lambda s: s.params.top_p == 0.5),
+    ("top_k", ask(top_k=7), lambda s: s.params.top_k == 7),
+    ("stream", ask(stream=True), lambda s: s.streams),
+]
+CALLER_CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
+    ("tool_choice.disable_parallel_tool_use",
+     ask(max_tokens=300, tools=[LOOK], tool_choice={"type": "auto", "disable_parallel_tool_use": True}),
+     lambda s: [block["type"] for block in s.body["content"]].count("tool_use") == 1),
+    ("thinking.display", ask(max_tokens=300, thinking={"type": "enabled", "display": "omitted"}),
+     lambda s: "thinking" not in [block["type"] for block in s.body["content"]]),
+]  # fmt: skip
+WITHOUT_EFFECT = {
+    # There is one value.
+    "tools.type",
+    # Forced calls are held to their schemas, with or without it.
+    "tools.strict",
+}
+
+
+@pytest.mark.parametrize("case", [*SHARED, *CASES], ids=[field for field, _, _ in (*SHARED, *CASES)])
+def test_field(probe: Any, case: Any) -> None:
+    probe.check(PATH, case)
+
+
+@pytest.mark.parametrize("case", CALLER_CASES, ids=[field for field, _, _ in CALLER_CASES])
+def test_field_of_an_answer_with_calls(caller: Any, case: Any) -> None:
+    caller.check(PATH, case)
+
+
+def test_every_field_has_a_case(complete: Callable[..., None]) -> None:
+    complete([*SHARED, *CASES, *CALLER_CASES], MessagesRequest, WITHOUT_EFFECT)
+    complete([*SHARED, *CALLER_CASES], CountTokensRequest, WITHOUT_EFFECT)
+
+
+@pytest.mark.parametrize("case", SHARED, ids=[field for field, _, _ in SHARED])
+def test_count_is_of_the_same_prompt(probe: Any, case: Any) -> None:
+    _, body, _ = case
+    counted = {name: value for name, value in body.items() if name not in ("max_tokens", "temperature")}
+    count = probe.post(f"{PATH}/count_tokens", counted).body["input_tokens"]
+    assert count == len(probe.post(PATH, body).ids)
