@@ -73,6 +73,24 @@ def test_completion_with_prompt_logprobs_scores_the_prompt(server: RunningServer
     assert logprobs.token_logprobs[0] is None and all(value <= 0 for value in logprobs.token_logprobs[1:])
 
 
+def test_best_of_gives_the_likeliest_answers(server: RunningServer) -> None:
+    client, model = server.client(), server.model()
+    fields = {"prompt": "My favourite animal is", "temperature": 1.0, "seed": 11, "max_tokens": 6}
+    every = client.completions.create(model=model, n=4, logprobs=0, **fields)
+
+    def mean(number: int) -> float:
+        logprobs = every.choices[number].logprobs
+        assert logprobs is not None and logprobs.token_logprobs
+        return sum(logprobs.token_logprobs) / len(logprobs.token_logprobs)
+
+    ranked = [every.choices[number].text for number in sorted(range(4), key=mean, reverse=True)]
+    assert len(set(ranked)) == 4
+    best = client.completions.create(model=model, n=2, best_of=4, **fields)
+    assert [choice.text for choice in best.choices] == ranked[:2]
+    assert best.usage is not None and every.usage is not None
+    assert best.usage.completion_tokens == every.usage.completion_tokens
+
+
 def test_without_a_tokenizer_ids_come_in_and_go_out(tmp_path: Path) -> None:
     folder = tmp_path / "tiny モデル"
     save_tiny_llama(folder)
