@@ -1,8 +1,12 @@
 """Each field of a request is done, without effect, refused or named: never silently dropped."""
 
 import pytest
+from anthropic.types.message_count_tokens_params import MessageCountTokensParams as CountParams
+from anthropic.types.message_create_params import MessageCreateParamsBase as MessageParams
+from ollama import _types as ollama_types
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase as ChatParams
 from openai.types.completion_create_params import CompletionCreateParamsBase as CompletionParams
+from openai.types.responses.response_create_params import ResponseCreateParamsBase as ResponseParams
 from pydantic import ValidationError
 
 from wllm_api.http_errors import HttpError
@@ -186,8 +190,12 @@ def test_completion_takes_what_fits_together(fields: dict[str, object]) -> None:
     check(CompletionRequest, {"prompt": "a", **fields})
 
 
-@pytest.mark.parametrize(("schema", "params"), [
-    (ChatRequest, ChatParams), (CompletionRequest, CompletionParams),
+@pytest.mark.parametrize(("schema", "parameters"), [
+    (ChatRequest, ChatParams.__annotations__), (CompletionRequest, CompletionParams.__annotations__),
+    (ResponsesRequest, ResponseParams.__annotations__), (MessagesRequest, MessageParams.__annotations__),
+    (CountTokensRequest, CountParams.__annotations__), (OllamaChatRequest, ollama_types.ChatRequest.model_fields),
+    (OllamaGenerateRequest, ollama_types.GenerateRequest.model_fields),
+    (OllamaChatRequest, {"options": dict.fromkeys(ollama_types.Options.model_fields, 1)}),
 ])  # fmt: skip
-def test_every_parameter_of_the_openai_package_is_known(schema: type[Body], params: type) -> None:
-    assert schema.ignored(dict.fromkeys([*params.__annotations__, "stream"], 1)) == []
+def test_every_parameter_of_the_clients_is_known(schema: type[Body], parameters: dict[str, object]) -> None:
+    assert schema.ignored(parameters) == []
