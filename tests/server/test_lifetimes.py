@@ -31,6 +31,7 @@ def open_stream(server: RunningServer) -> Iterator[str]:
 
 
 def test_killed_engine_fails_its_streams_and_comes_back(own: RunningServer) -> None:
+    """R34."""
     stream = open_stream(own)
     engine = own.engine()
     engine.kill()
@@ -66,6 +67,7 @@ def test_server_killed_while_loading_takes_its_engine_along(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_ctrl_c_ends_both(own: RunningServer, busy: bool) -> None:
+    """R46: on Windows it is Ctrl+Break, the only one that a test can send there."""
     stream = open_stream(own) if busy else iter(())
     engine = own.engine()
     own.interrupt()
@@ -79,6 +81,7 @@ def test_ctrl_c_ends_both(own: RunningServer, busy: bool) -> None:
 
 
 def test_ctrl_c_while_loading_ends_both(tmp_path: Path) -> None:
+    """R46."""
     with RunningServer(tmp_path) as loading:
         wait_until(lambda: bool(psutil.Process(loading.process.pid).children()), 60, "the engine process exists")
         engine = loading.engine()

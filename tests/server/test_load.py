@@ -58,6 +58,7 @@ def test_concurrent_streams_give_the_texts_of_serial_ones(server: RunningServer)
 
 
 def test_clients_that_disconnect_leave_nothing_behind(server: RunningServer) -> None:
+    """R33."""
     clients, at_a_time = 200, 50
     model = server.model()
 
@@ -82,6 +83,7 @@ def test_clients_that_disconnect_leave_nothing_behind(server: RunningServer) -> 
 
 
 def test_a_prompt_that_is_too_long_hurts_only_itself(server: RunningServer) -> None:
+    """R12."""
     client, model = server.client(), server.model()
     running = client.completions.create(
         model=model, prompt="Once", temperature=0, max_tokens=40, stream=True, extra_body={"ignore_eos": True}

@@ -25,6 +25,7 @@ def change(folder: Path, add: dict[str, torch.Tensor], remove: tuple[str, ...] =
 
 
 def test_tied_model_that_stores_its_head_answers_like_the_original(tmp_path: Path) -> None:
+    """R39."""
     model = save_tiny_llama(tmp_path, tie_word_embeddings=True)
     original = tokens_of(generate(engine_of(tmp_path), [5, 6, 7], temperature=0, max_tokens=12))
     change(tmp_path, {"lm_head.weight": model.get_input_embeddings().weight.detach().clone()})
@@ -54,6 +55,7 @@ def test_a_head_of_another_size_is_refused(tmp_path: Path) -> None:
 
 
 def test_untied_model_without_a_head_is_refused(tmp_path: Path) -> None:
+    """R39."""
     save_tiny_llama(tmp_path, tie_word_embeddings=False)
     change(tmp_path, {}, remove=("lm_head.weight",))
     with pytest.raises(WeightsError, match=r"lacks 1 tensors: lm_head\.weight.*tie_word_embeddings"):

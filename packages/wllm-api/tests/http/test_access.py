@@ -38,6 +38,7 @@ def test_everything_asks_for_a_key(guarded: httpx.Client, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/health", "/ping"])
 def test_probes_need_no_key(guarded: httpx.Client, path: str) -> None:
+    """R31."""
     assert guarded.get(path).status_code == 200
 
 
@@ -52,6 +53,7 @@ def test_right_keys(guarded: httpx.Client, key: str) -> None:
 
 
 def test_preflight_needs_no_key(guarded: httpx.Client) -> None:
+    """R31."""
     answer = guarded.options(
         "/v1/chat/completions",
         headers={
@@ -69,6 +71,7 @@ def test_preflight_needs_no_key(guarded: httpx.Client) -> None:
 
 
 def test_refusal_is_readable_for_the_page(guarded: httpx.Client) -> None:
+    """R31."""
     answer = guarded.post("/v1/chat/completions", json=CHAT, headers={"Origin": PAGE})
     assert answer.status_code == 401
     assert answer.headers["access-control-allow-origin"] == PAGE

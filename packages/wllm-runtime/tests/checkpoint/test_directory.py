@@ -40,6 +40,7 @@ def test_weights_and_config_are_those_saved(model_type: str, make_model: Any, tm
 
 
 def test_path_with_spaces_and_cyrillic(model_dir: Path) -> None:
+    """R43."""
     assert "Загрузки" in str(model_dir) and " " in str(model_dir)
     checkpoint = open_checkpoint(str(model_dir))
     assert checkpoint.path == model_dir
@@ -63,6 +64,7 @@ def test_rope_scaling_and_dtype_in_both_spellings(spelling: str, model_dir: Path
 
 
 def test_any_listed_end_token_ends(model_dir: Path) -> None:
+    """R38; what an answer does then: tests/cases/test_scheduling.py."""
     edit(model_dir / "generation_config.json", eos_token_id=[2, 17])
     edit(model_dir / "config.json", eos_token_id=5)
     edit(model_dir / "tokenizer_config.json", eos_token="<|endoftext|>")
@@ -163,6 +165,7 @@ def test_directory_without_config_lists_what_is_there(tmp_path: Path) -> None:
     ],
 )
 def test_a_path_that_does_not_exist_is_shown_unharmed(model: str, tmp_path: Path, monkeypatch: Any) -> None:
+    """R43: paths of Windows are tried here as names of nothing."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CheckpointError) as caught:
         open_checkpoint(model)

@@ -87,6 +87,7 @@ def test_user_defined_tokens_are_found_and_printed(metadata: dict[str, Any]) -> 
 def test_a_missing_pre_tokenizer_name_warns_and_works(
     metadata: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """R42."""
     del metadata["tokenizer.ggml.pre"]
     with caplog.at_level(logging.WARNING):
         tokenizer = build(metadata)
@@ -102,6 +103,7 @@ def test_an_unknown_pre_tokenizer_name_is_refused(metadata: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("model", ["bert", "t5", "rwkv", "no_vocab", "martian"])
 def test_other_tokenizer_models_are_refused(model: str, metadata: dict[str, Any]) -> None:
+    """R42."""
     with pytest.raises(UnsupportedCheckpoint, match=rf"tokenizer\.ggml\.model is '{model}'"):
         build(metadata | {"tokenizer.ggml.model": model})
 
@@ -208,6 +210,7 @@ def sentencepiece(metadata: dict[str, Any], text: str) -> list[int]:
 
 @pytest.mark.parametrize("prefix", [None, True, False])
 def test_sentencepiece_equals_the_algorithm(prefix: bool | None, pieces: dict[str, Any]) -> None:
+    """R42."""
     tokenizer = build(pieces | {"tokenizer.ggml.add_space_prefix": prefix})
     merged = 0
     for text in texts(1500):
@@ -245,6 +248,7 @@ def test_a_vocabulary_without_bytes_needs_an_unknown_token(pieces: dict[str, Any
 
 
 def test_a_large_vocabulary_without_merges_takes_seconds(pieces: dict[str, Any]) -> None:
+    """R42."""
     rng = random.Random(0)
     words = sorted({"".join(rng.choices("abcdefgh▁", k=rng.randint(2, 8))) for _ in range(240_000)})[:128_000]
     letters = list("abcdefgh▁")

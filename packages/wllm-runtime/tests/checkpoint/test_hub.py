@@ -171,6 +171,8 @@ def test_a_broken_download_goes_on_where_it_stopped(hub: Hub, model_dir: Path, m
 def test_without_the_right_to_link(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
 ) -> None:
+    """R45: as on a Windows account that may not make links; several files are fetched at a time."""
+
     def refuse(*_: object, **__: object) -> None:
         error = OSError("A required privilege is not held by the client")
         error.winerror = 1314  # type: ignore[attr-defined,unused-ignore]

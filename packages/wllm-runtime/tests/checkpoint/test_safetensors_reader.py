@@ -75,6 +75,7 @@ def test_a_read_tensor_belongs_to_the_caller(single: Path) -> None:
 
 
 def test_missing_shard_is_named(sharded: Path) -> None:
+    """R40."""
     second_shard(sharded).unlink()
     with pytest.raises(DamagedCheckpoint, match=r"00002-of-00002.*[Ii]ncomplete download\?"):
         SafetensorsReader(sharded)
@@ -82,6 +83,7 @@ def test_missing_shard_is_named(sharded: Path) -> None:
 
 @pytest.mark.parametrize("keep", [0.5, 0.99, 0.0])
 def test_cut_shard_is_named(sharded: Path, keep: float) -> None:
+    """R40: cut to half, to nearly all, to nothing."""
     data = second_shard(sharded).read_bytes()
     second_shard(sharded).write_bytes(data[: int(len(data) * keep)])
     with pytest.raises(DamagedCheckpoint, match=r"00002-of-00002.*[Ii]ncomplete download\?"):
@@ -89,6 +91,7 @@ def test_cut_shard_is_named(sharded: Path, keep: float) -> None:
 
 
 def test_name_in_the_index_and_in_no_shard_is_named(sharded: Path) -> None:
+    """R40."""
     path = sharded / "model.safetensors.index.json"
     index = json.loads(path.read_text(encoding="utf-8"))
     index["weight_map"]["model.ghost.weight"] = second_shard(sharded).name
