@@ -66,7 +66,8 @@ def wanted_usage(bench: Any) -> dict[str, Any]:
 
 
 def params_for(bench: Any, body: Any, ids: list[int], logprobs: int | None, scored: int | None) -> Job:
-    limit = bench.rng.choice([3, 10, 99])
+    scores_only = not body.min_tokens and isinstance(body, CompletionRequest)
+    limit = bench.rng.choice([0, 3, 10, 99] if scores_only else [3, 10, 99])
     params = sampling_params(
         body, bench.model, max_tokens=limit, logprobs=logprobs, prompt_logprobs=scored, cache_salt=""
     )
