@@ -13,7 +13,7 @@ import pytest
 
 from wllm.cli import build_parser, main
 from wllm.flags import add_engine_flags, engine_settings
-from wllm.serve import served_name
+from wllm.serve import ServeOptions, api_keys, served_name
 from wllm_runtime import EngineConfig
 
 
@@ -113,3 +113,35 @@ def test_sampling_that_is_no_json_object_is_refused(text: str, capsys: pytest.Ca
     with pytest.raises(SystemExit):
         build_parser().parse_args(["serve", "--override-generation-config", text])
     assert "is not a JSON object of numbers" in capsys.readouterr().err
+
+
+def keys_of(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[str, ...]:
+    """The API keys with which `wllm serve` would start its server."""
+    seen: list[ServeOptions] = []
+    monkeypatch.setattr("wllm.serve.serve", lambda model, settings, options: seen.append(options) or 0)
+    assert main(["serve", *arguments]) == 0
+    return api_keys(seen[0])
+
+
+def test_keys_of_flags_file_and_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "keys.txt"
+    file.write_text("third\n# no key\nfourth\n", encoding="utf-8")
+    monkeypatch.setenv("WLLM_API_KEY", "fifth")
+    assert keys_of(monkeypatch) == ("fifth",)
+    given = ("--api-key", "first", "--api-key", "second", "--api-key-file", str(file))
+    assert keys_of(monkeypatch, *given) == ("first", "second", "third", "fourth")
+    monkeypatch.delenv("WLLM_API_KEY")
+    assert keys_of(monkeypatch) == ()
+
+
+@pytest.mark.parametrize("arguments", [("--api-key", ""), ("--api-key-file", "no/such/file")])
+def test_keys_that_open_nothing_are_refused(arguments: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "any/model", *arguments]) == 1
+    assert "key" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rate", ["0", "-1", "fast"])
+def test_rate_limit_is_a_count(rate: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(["serve", "--rate-limit", rate])
+    assert "whole number of at least 1" in capsys.readouterr().err

@@ -14,6 +14,7 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
+from wllm_api.api_keys import checked_keys
 from wllm_api.client import EngineClient
 from wllm_api.disconnect import ClientGone, end
 from wllm_api.error_bodies import refusal_response
@@ -25,9 +26,10 @@ from wllm_api.middleware.identity import Identity
 from wllm_api.middleware.keys import Keys
 from wllm_api.middleware.origins import Origins
 from wllm_api.middleware.paths import Paths
+from wllm_api.middleware.rates import Rates
 from wllm_api.middleware.requests import Requests
 from wllm_api.openapi import describe_bodies
-from wllm_api.routes import chat, completions, messages, models, ollama, ollama_models, responses, status, tokens
+from wllm_api.routes import chat, completions, docs, messages, models, ollama, ollama_models, responses, status, tokens
 from wllm_api.serving import Serving
 from wllm_api.settings import Access, Limits, Parsers
 from wllm_api.tools import REASONING_PARSERS, TOOL_PARSERS
@@ -50,7 +52,7 @@ def create_app(
     """The application; the first of `served_model_names` is the one that answers and metrics show.
 
     `tracer` is closed at the end of the application. `on_ready` is called once, when the first request would be taken.
-    Raises `UnknownParser`.
+    Raises `UnknownParser` or `UnusableKey`.
     """
     access, parsers = access or Access(), parsers or Parsers()
     for kind, name, known in (
@@ -70,7 +72,7 @@ def create_app(
     app = FastAPI(
         title="wLLM",
         version=package_version(),
-        # Their pages load scripts from a foreign server.
+        # Their pages load scripts from a foreign server; `routes.docs` has one that needs none.
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -84,7 +86,8 @@ def create_app(
             # Once more, so that refusals from here on carry what Origins adds, and pages can read them.
             Middleware(Faults),
             Middleware(Paths),
-            Middleware(Keys, keys=access.api_keys),
+            Middleware(Keys, keys=checked_keys(access.api_keys)),
+            Middleware(Rates, per_minute=serving.limits.requests_per_minute),
         ],
         exception_handlers={HttpError: _refusal, HTTPException: _routing_error, ClientGone: _nobody},
     )
@@ -97,6 +100,7 @@ def create_app(
         app.include_router(router, include_in_schema=False)
     app.include_router(tokens.router)
     app.include_router(status.router)
+    app.include_router(docs.router)
     for router in (ollama.router, ollama_models.router):
         app.include_router(router, prefix="/api")
     app.include_router(ollama_models.root)

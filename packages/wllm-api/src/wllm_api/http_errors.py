@@ -9,10 +9,12 @@ HttpError (ApiError)             status, OpenAI error type, `param`, `code`, ext
 ├── NotFound                     404  unknown route or model
 ├── MethodNotAllowed             405
 ├── BodyTooLarge                 413
+├── RateLimited                  429  a key with too many requests a minute
 ├── ServerFault                  500  our bug, or an engine that died under the request
 └── Unavailable                  503  loading, restarting, overloaded, shutting down: try again
 ServeError (ApiError)            the server cannot start
 ├── PortUnavailable              in use, reserved by Windows, or not ours to take
+├── UnusableKey                  an API key that no client could send, a file without one
 ├── UnusableTracing              OTEL_* variables that ask for what there is not
 ├── UnknownParser                no parser of tool calls or reasoning has this name
 └── ExposedWithoutKey            other machines could reach a server that has no key
@@ -111,6 +113,16 @@ class BodyTooLarge(HttpError):
         super().__init__(message, code="request_too_large")
 
 
+class RateLimited(HttpError):
+    """The key has sent too many requests; the client should wait for `retry_after_s` seconds."""
+
+    status = 429
+    type = "rate_limit_error"
+
+    def __init__(self, message: str, *, retry_after_s: int) -> None:
+        super().__init__(message, code="rate_limit_exceeded", headers={"Retry-After": str(retry_after_s)})
+
+
 class ServerFault(HttpError):
     """Our fault; clients are told not to repeat the request, which may have caused it."""
 
@@ -137,6 +149,10 @@ class ServeError(ApiError):
 
 class PortUnavailable(ServeError):
     """The address cannot be listened on."""
+
+
+class UnusableKey(ServeError):
+    """An API key that cannot be used, or a file without one."""
 
 
 class UnusableTracing(ServeError):

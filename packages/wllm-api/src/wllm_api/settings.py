@@ -32,7 +32,8 @@ class Limits:
 
     `max_waiting` counts requests without a first token; `max_samples` the answers of one request (prompts x n);
     `shutdown_grace_s` is how long running answers may go on after Ctrl+C; a client that reads nothing for
-    `stalled_client_s` is dropped.
+    `stalled_client_s` is dropped. `requests_per_minute` holds for each API key, or client address without keys; None
+    is no limit.
     """
 
     max_waiting: int = 256
@@ -41,3 +42,4 @@ class Limits:
     ping_interval_s: float = 15.0
     stalled_client_s: float = 300.0
     shutdown_grace_s: float = 5.0
+    requests_per_minute: int | None = None

@@ -15,9 +15,9 @@ import pytest
 from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
 from wllm_api.http_errors import ExposedWithoutKey, PortUnavailable
-from wllm_api.server import EXIT_INTERRUPTED, serve
+from wllm_api.server import EXIT_INTERRUPTED, ApiServer, serve
 from wllm_api.settings import Access
-from wllm_api.testing import wait_until
+from wllm_api.testing import running_server, wait_until
 
 LONG = {"prompt": "Once", "max_tokens": 4000, "ignore_eos": True, "stream": True}
 
@@ -169,6 +169,24 @@ def test_key_or_flag_opens_the_server() -> None:
             wait_until(lambda: is_up(port))
             interrupt(process)
             assert process.wait(15) == 0
+
+
+def test_idle_connections_are_kept_for_75_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than the minute that proxies and clients' pools keep theirs."""
+    engine = EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {})
+    assert ApiServer(create_app(engine, served_model_names=["m"])).config.timeout_keep_alive == 75
+    monkeypatch.setattr("wllm_api.server.KEEP_ALIVE_S", 1)
+    with running_server(create_app(engine, served_model_names=["m"])) as url:
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=10) as sock:
+            for pause_s in (0.0, 0.5, 0.5):
+                time.sleep(pause_s)
+                sock.sendall(b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                answer = b""
+                while not answer.endswith(b"}"):
+                    piece = sock.recv(4096)
+                    assert piece
+                    answer += piece
+            assert sock.recv(4096) == b""
 
 
 def test_engine_that_cannot_load_gives_an_exit_code() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from wllm.bench.command import add_bench
+from wllm.bench.flag_types import count
 from wllm.console import complain, use_utf8
 from wllm.flags import add_engine_flags, engine_settings
 
@@ -75,6 +77,15 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="KEY",
         help="key that clients must send; repeatable (default: the environment variable WLLM_API_KEY, else none)",
     )
+    group.add_argument(
+        "--api-key-file", type=Path, metavar="FILE", help="file with a key on each line; # begins a comment"
+    )
+    group.add_argument(
+        "--rate-limit",
+        type=count,
+        metavar="N",
+        help="requests that a key may send in a minute, without keys a client's address (default: no limit)",
+    )
     group.add_argument("--no-auth", action="store_true", help="allow another --host than this machine without a key")
     group.add_argument(
         "--served-model-name",
@@ -127,6 +138,8 @@ def _serve(args: argparse.Namespace) -> int:
         port=args.port,
         ollama_port=args.ollama_port,
         api_keys=args.api_key,
+        api_key_file=args.api_key_file,
+        rate_limit=args.rate_limit,
         no_auth=args.no_auth,
         served_model_names=args.served_model_name,
         allowed_origins=args.allowed_origin,

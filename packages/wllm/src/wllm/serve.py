@@ -12,10 +12,11 @@ from typing import Any
 
 from wllm.console import say, settings_table
 from wllm.default_model import default_model
+from wllm_api.api_keys import read_key_file
 from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
 from wllm_api.server import serve as serve_app
-from wllm_api.settings import Access, Parsers
+from wllm_api.settings import Access, Limits, Parsers
 from wllm_api.tracing import tracer_from_environment
 from wllm_runtime import EngineConfig
 from wllm_sched import ModelInfo
@@ -32,6 +33,8 @@ class ServeOptions:
     port: int
     ollama_port: int | None
     api_keys: Sequence[str]
+    api_key_file: Path | None
+    rate_limit: int | None
     no_auth: bool
     served_model_names: Sequence[str]
     allowed_origins: Sequence[str]
@@ -76,17 +79,17 @@ def serve(model: str | None, engine_settings: Mapping[str, Any], options: ServeO
     # Built here only to refuse a bad value before anything starts; the engine process builds its own.
     EngineConfig(**settings)
     say(f"wLLM: model {model} ({reason})")
-    keys = tuple(options.api_keys) or tuple(filter(None, [os.environ.get(API_KEY_VARIABLE)]))
     names = tuple(options.served_model_names) or (served_name(model),)
     announcer = Announcer(names)
     app = create_app(
         EngineProcess(FACTORY, settings),
         served_model_names=names,
         access=Access(
-            api_keys=keys,
+            api_keys=api_keys(options),
             allowed_origins=tuple(options.allowed_origins),
             allowed_hosts=(options.host, *options.allowed_hosts),
         ),
+        limits=Limits(requests_per_minute=options.rate_limit),
         parsers=Parsers(tools=options.tool_parser, reasoning=options.reasoning_parser),
         metrics_prefix=options.metrics_prefix,
         tracer=tracer_from_environment(),
@@ -100,6 +103,12 @@ def serve(model: str | None, engine_settings: Mapping[str, Any], options: ServeO
         no_auth=options.no_auth,
         on_bound=announcer.bound,
     )
+
+
+def api_keys(options: ServeOptions) -> tuple[str, ...]:
+    """The keys of the flags and the file, else that of the environment; raises `UnusableKey`."""
+    in_file = read_key_file(options.api_key_file) if options.api_key_file is not None else ()
+    return (*options.api_keys, *in_file) or tuple(filter(None, [os.environ.get(API_KEY_VARIABLE)]))
 
 
 def served_name(model: str) -> str:

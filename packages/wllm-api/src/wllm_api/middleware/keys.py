@@ -19,7 +19,7 @@ OPEN_PATHS = frozenset({"/health", "/ping"})
 
 
 class Keys:
-    """Checks `Authorization: Bearer KEY` or `X-Api-Key: KEY` in constant time; sets `scope["state"]["cache_salt"]`."""
+    """Checks `Authorization: Bearer KEY` or `X-Api-Key: KEY` in constant time; sets `key_digest` and `cache_salt`."""
 
     def __init__(self, app: ASGIApp, keys: Iterable[str] = ()) -> None:
         self.app = app
@@ -28,17 +28,19 @@ class Keys:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request (ASGI)."""
         if scope["type"] == "http" and self.keys and scope["path"] not in OPEN_PATHS:
-            scope["state"]["cache_salt"] = self._salt(_given(Headers(scope=scope)))
+            digest = self._digest(_given(Headers(scope=scope)))
+            scope["state"]["key_digest"] = digest
+            scope["state"]["cache_salt"] = digest if len(self.keys) > 1 else ""
         await self.app(scope, receive, send)
 
-    def _salt(self, given: list[bytes]) -> str:
+    def _digest(self, given: list[bytes]) -> str:
         if not given:
             raise Unauthorized("No API key was given. Send the header 'Authorization: Bearer YOUR_KEY'.")
         # Every key is compared, so that the time says nothing about which one nearly matched.
         matches = [key for candidate in given for key in self.keys if secrets.compare_digest(key, candidate)]
         if not matches:
             raise Unauthorized("The API key is wrong. Send a key that the server was started with.")
-        return hashlib.sha256(matches[0]).hexdigest()[:16] if len(self.keys) > 1 else ""
+        return hashlib.sha256(matches[0]).hexdigest()[:16]
 
 
 def _given(headers: Headers) -> list[bytes]:
