@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
@@ -89,7 +90,12 @@ def create_app(
             Middleware(Keys, keys=checked_keys(access.api_keys)),
             Middleware(Rates, per_minute=serving.limits.requests_per_minute),
         ],
-        exception_handlers={HttpError: _refusal, HTTPException: _routing_error, ClientGone: _nobody},
+        exception_handlers={
+            HttpError: _refusal,
+            HTTPException: _routing_error,
+            RequestValidationError: _wrong_parameter,
+            ClientGone: _nobody,
+        },
     )
     app.state.serving = serving
     app.state.on_ready = on_ready
@@ -151,6 +157,13 @@ async def _routing_error(request: Request, error: Exception) -> Response:
         refusal = InvalidRequest(f"The request cannot be taken: {error.detail}.")
     refusal.headers |= error.headers or {}
     return refusal_response(refusal, request.scope)
+
+
+async def _wrong_parameter(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError), "registered for RequestValidationError only"
+    first = error.errors()[0]
+    name = str(first["loc"][-1])
+    return refusal_response(InvalidRequest(f"'{name}': {first['msg']}.", param=name), request.scope)
 
 
 async def _nobody(request: Request, error: Exception) -> Response:

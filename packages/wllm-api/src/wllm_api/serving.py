@@ -13,6 +13,7 @@ from wllm_api.http_errors import NotFound, Unavailable
 from wllm_api.metrics import Metrics
 from wllm_api.model import ServedModel
 from wllm_api.record import current_record
+from wllm_api.response_store import ResponseStore
 from wllm_api.settings import Access, Limits, Parsers
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Serving:
         self.parsers = parsers
         self.ignored_seen: set[str] = set()
         self.running: set[Generation] = set()
+        self.responses = ResponseStore()
         self.closing = False
         self.created = int(time.time())
         self._fault: str | None = None

@@ -118,7 +118,7 @@ def test_messages(cases: list[Case]) -> None:
 def response(case: Case, generation: Generation) -> ResponseAnswer:
     body = ResponsesRequest.model_validate({"input": "Hi", "include": ["message.output_text.logprobs"]})
     names = LogprobsFormat(case.tokenizer, as_ids=False)
-    return ResponseAnswer(body, generation, case.params, unique="1", model_name="m", logprobs=names)
+    return ResponseAnswer(body, generation, case.params, plain_text(), unique="1", model_name="m", logprobs=names)
 
 
 def test_responses(cases: list[Case]) -> None:

@@ -97,7 +97,8 @@ def test_shape(client: httpx.Client) -> None:
     answer = post(client).json()
     assert answer.keys() == {"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"}
     assert answer["usage"].keys() == {
-        "input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"
+        "input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens",
+        "output_tokens_details",
     }  # fmt: skip
 
 

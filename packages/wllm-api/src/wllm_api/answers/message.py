@@ -29,6 +29,9 @@ class MessageText:
         self._named = named
         self._num_calls = 0
         self._last_call = -1
+        self._num_pending = 0
+        self._thinking = False
+        self.num_reasoning_tokens = 0
         self.finish_reason: str | None = None
 
     @property
@@ -36,11 +39,20 @@ class MessageText:
         """Whether a call has begun."""
         return self._num_calls > 0
 
-    def pieces(self, text: str, finish_reason: FinishReason | None) -> list[Piece]:
-        """What `text` makes certain and the request wants to see; the rest too once there is a `finish_reason`."""
+    def pieces(self, text: str, finish_reason: FinishReason | None, *, num_tokens: int = 0) -> list[Piece]:
+        """What `text` makes certain and the request wants to see; the rest too once there is a `finish_reason`.
+
+        `num_tokens` are those that came with `text`; they count for what they make certain first.
+        """
         found = self._parser.push(text)
         if finish_reason is not None:
             found += self._parser.finish(cut=finish_reason == "length")
+        self._num_pending += num_tokens
+        if found or finish_reason is not None:
+            self._thinking = found[0].kind == "reasoning" if found else self._thinking
+            self.num_reasoning_tokens += self._num_pending if self._thinking else 0
+            self._num_pending = 0
+            self._thinking = found[-1].kind == "reasoning" if found else self._thinking
         wanted = []
         for piece in found:
             self._num_calls += piece.kind == "call"

@@ -96,6 +96,7 @@ class MessageAnswer:
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": cached,
             "output_tokens": self._generation.num_completion_tokens,
+            "output_tokens_details": {"thinking_tokens": self._message.num_reasoning_tokens},
         }
 
 

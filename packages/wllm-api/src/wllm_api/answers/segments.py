@@ -5,6 +5,8 @@ A streamed and a whole answer both go through `Segments`, so they cannot differ.
 
 from __future__ import annotations
 
+import itertools
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -13,6 +15,7 @@ from pydantic import TypeAdapter
 
 from wllm_api.answers.base import Gained
 from wllm_api.answers.message import MessageText
+from wllm_api.tools import Piece
 from wllm_sched.plan import TokenLogprobs
 
 # What Anthropic's clients send back for a call whose arguments cannot be read.
@@ -22,13 +25,17 @@ _OBJECT: TypeAdapter[dict[str, object]] = TypeAdapter(dict[str, object])
 
 @dataclass(slots=True)
 class Segment:
-    """Some text of one kind: shown, thought, or the arguments of a call. `rows` are the log-probabilities."""
+    """Some text of one kind: shown, thought, or the arguments of a call. `rows` are the log-probabilities.
+
+    `closed`: the answer went on after it, so that nothing cut it.
+    """
 
     kind: Literal["content", "reasoning", "call"]
     name: str = ""
     call_id: str = ""
     text: str = ""
     rows: list[TokenLogprobs] = field(default_factory=list)
+    closed: bool = False
 
     def arguments(self) -> dict[str, object]:
         """The arguments of a call as an object, as far as they came; under `UNREADABLE` when they are none."""
@@ -54,21 +61,50 @@ class Step(NamedTuple):
 class Segments:
     """Puts what an answer gains into segments; an answer of nothing has one, without a text.
 
-    Log-probabilities go with the next text that is shown: tokens of thoughts and calls have no place for them.
-    `call_prefix` begins the ids of calls.
+    A token counts for what its text makes certain first. Log-probabilities go with text that is shown: tokens of
+    thoughts and calls have no place for them. Text goes to the parser token by token, since the engine's events hold
+    one token or several, as it happens. `call_prefix` begins the ids of calls.
     """
 
     def __init__(self, message: MessageText, *, call_prefix: str = "call") -> None:
         self._message = message
         self._call_prefix = call_prefix
+        self._position = 0
+        self._coming: deque[tuple[int, TokenLogprobs | None]] = deque()
         self._rows: list[TokenLogprobs] = []
         self._is_open = False
         self.all: list[Segment] = []
 
     def add(self, gained: Gained) -> Iterator[Step]:
         """The steps that a delta makes; they must be run through."""
-        self._rows += gained.logprobs
-        pieces = self._message.pieces(gained.text, gained.finish_reason)
+        self._coming.extend(itertools.zip_longest(gained.offsets, gained.logprobs))
+        text = gained.text
+        while True:
+            begun = 0
+            while self._coming and self._coming[0][0] <= self._position:
+                _, row = self._coming.popleft()
+                begun += 1
+                if row is not None:
+                    self._rows.append(row)
+            room = self._coming[0][0] - self._position if self._coming else len(text)
+            part, text = text[:room], text[room:]
+            self._position += len(part)
+            yield from self._take(self._message.pieces(part, None, num_tokens=begun))
+            if not text:
+                break
+        if gained.finish_reason is not None:
+            # Tokens whose text a stop string has cut off.
+            self._rows += [row for _, row in self._coming if row is not None]
+            yield from self._take(self._message.pieces("", gained.finish_reason, num_tokens=len(self._coming)))
+            if not self.all:
+                yield from self._begin(Segment("content"))
+            if self._rows and self.all[-1].kind == "content":
+                yield self._more("")
+            yield self._end()
+
+    def _take(self, pieces: list[Piece]) -> Iterator[Step]:
+        if pieces and pieces[0].kind != "content":
+            self._rows.clear()
         for kind, text in pieces:
             if kind == "call":
                 yield from self._begin(Segment("call", text, self._message.new_id(self._call_prefix)))
@@ -78,17 +114,10 @@ class Segments:
                 if not self._is_open or self.all[-1].kind != kind:
                     yield from self._begin(Segment(kind))
                 yield self._more(text)
-        if pieces and pieces[-1].kind != "content":
-            self._rows.clear()
-        if gained.finish_reason is not None:
-            if not self.all:
-                yield from self._begin(Segment("content"))
-            if self._rows and self.all[-1].kind == "content":
-                yield self._more("")
-            yield self._end()
 
     def _begin(self, segment: Segment) -> Iterator[Step]:
         if self._is_open:
+            self.all[-1].closed = True
             yield self._end()
         self._is_open = True
         self.all.append(segment)

@@ -6,6 +6,7 @@ the prompt, the form of the answer, the parser that takes it apart.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from fastapi import Request
 from wllm_api.answers.message import MessageText
 from wllm_api.generation import Generation, Job
 from wllm_api.grammars import Constraint
+from wllm_api.http_errors import ContextLengthExceeded
 from wllm_api.messages import chat_prompt
 from wllm_api.model import ServedModel
 from wllm_api.params import sampling_params
@@ -29,7 +31,10 @@ from wllm_sched.sampling import SamplingParams
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """What stands before the answer; `variables` are for the chat template, `param` is the field of the messages."""
+    """What stands before the answer; `variables` are for the chat template, `param` is the field of the messages.
+
+    `may_drop`: of a conversation that does not fit, the oldest turns are left out.
+    """
 
     messages: Sequence[ChatMessage]
     tools: ToolUse = field(default_factory=ToolUse)
@@ -38,6 +43,7 @@ class Conversation:
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     add_special_tokens: bool = False
+    may_drop: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +74,7 @@ class ChatTurn:
 async def chat_turn(request: Request, conversation: Conversation, wishes: Wishes, model: ServedModel) -> ChatTurn:
     """The turn, ready to run; raises `InvalidRequest`."""
     offer = tool_offer(conversation.tools, model)
-    text, token_ids = await _prompt(conversation, offer, model)
+    text, token_ids = await _fitting_prompt(conversation, wishes, offer, model)
     fields = wishes.fields
     token_ids = truncated(token_ids, fields, model)
     forced = offer.constraint
@@ -113,6 +119,39 @@ async def chat_turn(request: Request, conversation: Conversation, wishes: Wishes
 async def prompt_token_ids(conversation: Conversation, model: ServedModel) -> list[int]:
     """The prompt of a turn that is not to run; raises `InvalidRequest`."""
     return (await _prompt(conversation, tool_offer(conversation.tools, model), model))[1]
+
+
+async def _fitting_prompt(
+    conversation: Conversation, wishes: Wishes, offer: ToolOffer, model: ServedModel
+) -> tuple[str, list[int]]:
+    prompt = await _prompt(conversation, offer, model)
+    if not conversation.may_drop or _fits(prompt[1], wishes):
+        return prompt
+    # What is left begins with words of the user: templates take no other beginning. As little as possible is dropped.
+    messages = conversation.messages
+    starts = [number for number, message in enumerate(messages) if message.role == "user"]
+    low, high = 1, len(starts) - 1
+    while low <= high:
+        middle = (low + high) // 2
+        kept = [
+            message
+            for number, message in enumerate(messages)
+            if number >= starts[middle] or message.role in ("system", "developer")
+        ]
+        shorter = await _prompt(dataclasses.replace(conversation, messages=kept), offer, model)
+        if _fits(shorter[1], wishes):
+            prompt, high = shorter, middle - 1
+        else:
+            low = middle + 1
+    return prompt
+
+
+def _fits(token_ids: list[int], wishes: Wishes) -> bool:
+    try:
+        wishes.room(len(token_ids))
+    except ContextLengthExceeded:
+        return False
+    return True
 
 
 async def _prompt(conversation: Conversation, offer: ToolOffer, model: ServedModel) -> tuple[str, list[int]]:

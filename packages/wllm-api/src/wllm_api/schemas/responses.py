@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictStr
 
-from wllm_api.http_errors import InvalidRequest, Unsupported
 from wllm_api.schemas.base import Body, Flag, Number, Part
 from wllm_api.schemas.chat import ChatMessage
-from wllm_api.schemas.parts import joined_text
+from wllm_api.schemas.response_items import InputItem, chat_messages
+from wllm_api.schemas.response_tools import ResponseChoice, ResponseTool, plain_choice
 from wllm_api.schemas.sampling import INT64, MAX_LOGPROBS, SamplingFields
+from wllm_api.schemas.tools import MAX_TOOLS, ToolUse
 
 # `include` may ask for more of what this server never has; those entries ask for nothing.
 LOGPROBS = "message.output_text.logprobs"
@@ -20,13 +21,8 @@ INCLUDABLE = frozenset({
     "message.input_image.image_url", "reasoning.encrypted_content", "web_search_call.action.sources",
     "web_search_call.results",
 })  # fmt: skip
-_TEXT_PARTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
 # Sampling fields beside OpenAI's own that are passed on as they are.
 _PASSED_ON = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "cache_salt")
-
-
-def _joined_parts(content: object) -> str:
-    return joined_text(content, _TEXT_PARTS)
 
 
 def _input_items(value: object) -> object:
@@ -34,10 +30,6 @@ def _input_items(value: object) -> object:
         return [{"role": "user", "content": value}]
     if not isinstance(value, list):
         raise ValueError("must be a string or a list of input items")
-    for number, item in enumerate(value):
-        kind = item.get("type") if isinstance(item, dict) else None
-        if kind not in (None, "message"):
-            raise ValueError(f"item {number} has the type {kind!r}, which this server cannot take, only 'message'")
     return value
 
 
@@ -48,26 +40,28 @@ def _known_entries(names: list[str]) -> list[str]:
     return names
 
 
-class InputMessage(Part):
-    """A message of the conversation; ids and states of earlier answers are not looked at."""
-
-    role: Literal["user", "assistant", "system", "developer"]
-    content: Annotated[str, BeforeValidator(_joined_parts)]
-
-
 class Reasoning(Part):
     """How long the model should think."""
 
     effort: StrictStr | None = None
+    """A variable for the chat template; `none` turns thinking off."""
+
+
+class TextConfig(Part):
+    """The form of the answer's text."""
+
+    format: dict[str, Any] | None = None
+    """`text`, `json_object`, or `json_schema` with a `schema`, which is enforced."""
+    verbosity: StrictStr | None = None
+    """Without effect: no chat template knows it."""
 
 
 class ResponsesRequest(Body):
     """A response request."""
 
     no_effect: ClassVar[frozenset[str]] = frozenset({
-        "access_programs", "max_tool_calls", "moderation", "parallel_tool_calls", "prompt_cache_key",
-        "prompt_cache_options", "prompt_cache_retention", "safety_identifier", "service_tier", "store",
-        "stream_options", "user",
+        "access_programs", "max_tool_calls", "moderation", "prompt_cache_key", "prompt_cache_options",
+        "prompt_cache_retention", "safety_identifier", "service_tier", "stream_options", "user",
     })  # fmt: skip
     unsupported: ClassVar[Mapping[str, tuple[object, ...]]] = {
         "background": (False,),
@@ -75,61 +69,70 @@ class ResponsesRequest(Body):
         "context_management": ([],),
         "conversation": (),
         "image": (),
-        "previous_response_id": (),
         "prompt": (),
-        "tool_choice": ("none", "auto"),
-        "tools": ([],),
-        "truncation": ("disabled",),
     }
 
     model: StrictStr | None = None
-    input: Annotated[list[InputMessage], BeforeValidator(_input_items), Field(min_length=1)]
+    """One of the served names; the served model where absent."""
+    input: Annotated[list[InputItem], BeforeValidator(_input_items), Field(min_length=1)]
+    """A text, or a list of items: messages, calls, outputs of calls, thoughts."""
     instructions: StrictStr | None = None
+    """A system message in front; not taken over from an earlier response."""
+    previous_response_id: StrictStr | None = None
+    """A kept response that this one goes on from."""
+    store: Flag = True
+    """Whether the response is kept in memory, as long as there is room."""
+    truncation: Literal["auto", "disabled"] = "disabled"
+    """`auto` leaves out the oldest turns of a conversation that does not fit."""
+    tools: Annotated[list[ResponseTool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    """Functions that the model may call."""
+    tool_choice: ResponseChoice = "auto"
+    """Which of them it may or must call."""
+    parallel_tool_calls: Flag = True
+    """Whether an answer may have several calls."""
     max_output_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
+    """The most tokens of thoughts and answer together; all that fit where absent."""
     temperature: Annotated[Number, Field(ge=0, le=2)] = 1.0
+    """0 for the likeliest token each time."""
     top_p: Annotated[Number, Field(ge=0, le=1)] = 1.0
+    """The share of probability that tokens are drawn from."""
     top_k: Annotated[StrictInt, Field(ge=-1)] = 0
+    """How many of the likeliest tokens are drawn from; 0 or -1 for all."""
     min_p: Annotated[Number, Field(ge=0, le=1)] = 0.0
+    """The least probability of a token, as a share of that of the likeliest."""
     repetition_penalty: Annotated[Number, Field(gt=0)] = 1.0
+    """Above 1: tokens of prompt and answer become less likely."""
     seed: Annotated[StrictInt, Field(ge=-INT64, lt=INT64)] | None = None
+    """Equal requests with equal seeds have equal answers."""
     cache_salt: StrictStr = ""
+    """Keeps cached prefixes apart from those of other salts."""
     top_logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_LOGPROBS)] = 0
+    """How many alternatives each log-probability has."""
     include: Annotated[list[StrictStr], AfterValidator(_known_entries)] = Field(default_factory=list)
+    """`message.output_text.logprobs` asks for log-probabilities."""
     metadata: dict[str, StrictStr] = Field(default_factory=dict)
+    """Comes back in the answer."""
     reasoning: Reasoning = Reasoning()
-    text: dict[str, Any] = Field(default_factory=dict)
+    """Whether the model thinks, and how long."""
+    text: TextConfig = TextConfig()
+    """The form of the answer."""
     stream: Flag = False
-
-    @classmethod
-    def refuse_unsupported(cls, data: Mapping[str, object]) -> None:
-        """Also text formats, and answers that only a server with a memory could go on from."""
-        if data.get("previous_response_id") is not None:
-            raise Unsupported(
-                "'previous_response_id' is not supported: this server keeps no answers. Send the whole conversation "
-                "as 'input'.",
-                param="previous_response_id",
-            )
-        super().refuse_unsupported(data)
-        text = data.get("text")
-        wanted = text.get("format") if isinstance(text, dict) else None
-        kind = wanted.get("type") if isinstance(wanted, dict) else None
-        if wanted is None or kind == "text":
-            return
-        if kind in ("json_object", "json_schema", "grammar"):
-            raise Unsupported(
-                f"'text.format' of type '{kind}' is not supported by this server. Ask for the format in the prompt.",
-                param="text.format",
-            )
-        raise InvalidRequest('\'text.format\' has an unknown type. Use {"type": "text"}.', param="text.format")
+    """Events instead of one object."""
 
     @property
     def num_logprobs(self) -> int | None:
         """How many top entries a token's log-probabilities have; None for none at all."""
         return self.top_logprobs if self.top_logprobs or LOGPROBS in self.include else None
 
-    def conversation(self) -> list[ChatMessage]:
-        """The input as chat messages, the instructions first."""
-        messages = [ChatMessage(role=item.role, content=item.content) for item in self.input]
+    @property
+    def tool_use(self) -> ToolUse:
+        """The tools and the choice in the words of chat."""
+        tools = [tool.plain() for tool in self.tools]
+        return ToolUse(tools, plain_choice(self.tool_choice), self.parallel_tool_calls)
+
+    def conversation(self, earlier: Iterable[InputItem] = ()) -> list[ChatMessage]:
+        """The `earlier` items and the input as chat messages, the instructions first."""
+        messages = chat_messages([*earlier, *self.input])
         if self.instructions is None:
             return messages
         return [ChatMessage(role="system", content=self.instructions), *messages]

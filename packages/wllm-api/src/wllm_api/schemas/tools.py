@@ -19,7 +19,8 @@ def _a_function(kind: object) -> object:
     return kind
 
 
-def _a_choice(choice: object) -> object:
+def known_choice(choice: object) -> object:
+    """The choice, if its word or its type is known; raises `ValueError`."""
     if isinstance(choice, str) and choice not in ("none", "auto", "required"):
         raise ValueError(f"is {choice!r:.80}; use 'none', 'auto', 'required', or an object that names a function")
     if isinstance(choice, dict) and choice.get("type") not in ("function", "allowed_tools"):
@@ -95,7 +96,7 @@ class AllowedTools(Part):
 
 ToolChoice = Annotated[
     Literal["none", "auto", "required"] | NamedTool | AllowedTools,
-    BeforeValidator(_a_choice),
+    BeforeValidator(known_choice),
 ]
 FunctionChoice = Literal["none", "auto"] | FunctionName
 
