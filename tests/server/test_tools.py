@@ -54,3 +54,40 @@ def test_cut_call_is_no_text(server: RunningServer, choice: Any) -> None:
         if one.finish_reason != "length":
             assert one.message.tool_calls is not None
             json.loads(one.message.tool_calls[0].function.arguments)
+
+
+SAID: Any = [{"role": "user", "content": "Say it again."}, {"role": "assistant", "content": "<tool_call>\n" * 8}]
+GO_ON = {"continue_final_message": True, "add_generation_prompt": False}
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+def test_call_of_its_own_accord_fits_its_schema(server: RunningServer, parallel: bool) -> None:
+    """The model repeats the mark; the grammar that begins there makes a call of what follows."""
+    tool: Any = {"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA, "strict": not parallel}}
+    fields: Any = {"model": server.model(), "messages": SAID, "tools": [tool], "temperature": 0, "max_tokens": 60}
+    fields |= {"parallel_tool_calls": parallel, "extra_body": GO_ON}
+    completions = server.client().chat.completions
+    whole = completions.create(**fields).choices[0]
+    calls = whole.message.tool_calls or []
+    assert calls and whole.finish_reason == ("length" if parallel else "tool_calls")
+    assert len(calls) == 1 or parallel
+    for call in calls[: -1 if parallel else None]:
+        assert call.function.name == "get_weather"
+        jsonschema.validate(json.loads(call.function.arguments), SCHEMA)
+    streamed: dict[int, str] = {}
+    for chunk in completions.create(**fields, stream=True):
+        for piece in chunk.choices[0].delta.tool_calls or []:
+            streamed[piece.index] = streamed.get(piece.index, "") + piece.function.arguments
+    assert list(streamed.values()) == [call.function.arguments for call in calls]
+
+
+def test_free_answer_is_what_it_is_without_tools(server: RunningServer) -> None:
+    """A grammar that never begins changes no answer: the same prompt as a plain completion goes on the same way."""
+    tool: Any = {"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}
+    say: Any = {"model": server.model(), "temperature": 0, "max_tokens": 24}
+    hello: Any = [{"role": "user", "content": "Say hello in three languages."}]
+    client = server.client()
+    told = client.chat.completions.create(messages=hello, tools=[tool], extra_body={"return_token_ids": True}, **say)
+    plain = client.completions.create(prompt=told.model_extra["prompt_token_ids"], **say)  # type: ignore[index]
+    assert told.choices[0].message.content == plain.choices[0].text
+    assert told.usage is not None and told.usage.completion_tokens > 3

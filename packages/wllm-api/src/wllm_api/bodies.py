@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from fastapi import Request
@@ -105,6 +105,12 @@ def _refuse_constant(name: str) -> float:
 def _json_name(data: object) -> str:
     names = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
     return names.get(type(data), "a number")
+
+
+def note_ignored(request: Request, names: Sequence[str]) -> None:
+    """Name more of what is ignored in the answer's header."""
+    told = request.scope["state"].get("ignored_fields")
+    request.scope["state"]["ignored_fields"] = ", ".join([*([told] if told else []), *names[:MAX_IGNORED_SHOWN]])
 
 
 def _tell_once(request: Request, ignored: list[str]) -> None:

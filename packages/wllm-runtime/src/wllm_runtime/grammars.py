@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from llguidance import LLMatcher, LLTokenizer
 
+from wllm_runtime.lazy_matcher import LazyMatcher
 from wllm_runtime.number_limit import NumberLimit
 from wllm_sched.errors import GrammarFailed
 from wllm_sched.grammar import Grammar, Matcher
@@ -109,7 +110,15 @@ class Grammars:
         if inner.is_error():
             raise GrammarFailed(f"The grammar cannot be compiled: {_why(inner)}.")
         limit = self._number_limit.copy() if grammar.bounds_numbers and self._number_limit is not None else None
-        return TokenMatcher(inner, self._num_words, limit)
+        matcher = TokenMatcher(inner, self._num_words, limit)
+        if grammar.opening is None:
+            return matcher
+        return LazyMatcher(matcher, grammar.opening, text_of=self._text_of, tokens_of=self._tokenizer.tokenize_bytes)
+
+    def _text_of(self, token_id: int) -> bytes:
+        tokenizer = self._tokenizer
+        known = tokenizer is not None and 0 <= token_id < tokenizer.vocab_size
+        return bytes(tokenizer.decode_bytes([token_id])) if known else b""
 
 
 def _why(matcher: LLMatcher) -> str:

@@ -4,7 +4,7 @@ from wllm_sched.chunking import Chunk, ChunkPolicy, FixedChunks, TimedChunks
 from wllm_sched.config import SchedulerConfig
 from wllm_sched.engine import EngineLoop
 from wllm_sched.errors import EngineClosed, GrammarFailed, InvalidParameter, RequestRefused, SchedError
-from wllm_sched.grammar import Grammar, GrammarCompiler, Matcher
+from wllm_sched.grammar import Grammar, GrammarCompiler, Matcher, Opening
 from wllm_sched.messages import (
     Abort,
     Engine,
@@ -50,6 +50,7 @@ __all__ = [
     "ModelInfo",
     "NewBlocks",
     "NewSlot",
+    "Opening",
     "RequestRefused",
     "Row",
     "Runner",

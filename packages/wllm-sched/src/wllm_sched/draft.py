@@ -60,8 +60,9 @@ class Draft:
 
     def constrain(self, sample: Sample) -> None:
         """`sample` draws in this step: hand over what its grammar allows, if it has one."""
-        if sample.matcher is not None:
-            self.masks.append(TokenMask(sample.slot, sample.matcher.mask))
+        mask = None if sample.matcher is None else sample.matcher.mask
+        if mask is not None:
+            self.masks.append(TokenMask(sample.slot, mask))
 
     def finish(self, step: int, host: HostPool | None) -> Flight | None:
         """The plan of step number `step`, with swaps that `host` has issued, or None if it has no row."""

@@ -11,20 +11,43 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """Where a grammar begins in an answer that is free otherwise, such as a tool call in running text.
+
+    `begins` and the others are regular expressions over the text, special tokens' names included; the grammar holds for
+    what follows their group `mark`. `in_thought` is for text inside of a thought, where a mark alone may be an example.
+    `at_start` is tried where the answer starts, and behind a thought or an earlier begin. `thought`: the marks around
+    thoughts; `thought_begun`: the prompt has begun one. Afterwards the answer is free again if it `repeats`, and ends
+    otherwise.
+    """
+
+    begins: str
+    in_thought: str
+    at_start: str | None = None
+    thought: tuple[str, str] | None = None
+    thought_begun: bool = False
+    repeats: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """A rule in llguidance's notation. `bounds_numbers`: it describes JSON, whose numbers must come to an end."""
+    """A rule in llguidance's notation. `bounds_numbers`: it describes JSON, whose numbers must come to an end.
+
+    Without an `opening` it is a rule for the whole answer.
+    """
 
     text: str
     bounds_numbers: bool = False
+    opening: Opening | None = None
 
 
 class Matcher(Protocol):
     """Where one answer stands in its grammar."""
 
     @property
-    def mask(self) -> bytes:
-        """Little-endian 32-bit words: bit i % 32 of word i // 32 allows token i next."""
+    def mask(self) -> bytes | None:
+        """Little-endian 32-bit words: bit i % 32 of word i // 32 allows token i next. None allows all."""
 
     @property
     def is_finished(self) -> bool:

@@ -77,8 +77,8 @@ class StepPlan:
     any order. No step needs to wait for swaps, but for its rows: they wait until the first `swaps_needed` of all swaps
     so far, its own included, are done.
 
-    `masks` has an entry for each row that draws under a grammar. Such a row is planned only when the tokens before its
-    draw are known, so no earlier draw of its slot is in flight.
+    `masks` has an entry for each row that draws under a grammar, unless it allows all. Such a row is planned only when
+    the tokens before its draw are known, so no earlier draw of its slot is in flight.
     """
 
     step: int

@@ -8,18 +8,22 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from llguidance import LLMatcher, LLTokenizer
 
 from wllm_api.errors import GrammarError
 from wllm_api.grammars.constraint import Constraint
-from wllm_api.grammars.notation import grammar_of, schema_grammar
+from wllm_api.grammars.notation import MAX_CHARACTERS, grammar_of, schema_grammar
 from wllm_api.grammars.schema_rules import Schema, check_schema, subschemas
 from wllm_sched.grammar import Grammar
 
+T = TypeVar("T")
+
 TIMEOUT_S = 10.0
-_MAX_KEPT = 64
+_MAX_KEPT = 256
 _MAX_PLACES = 200
 
 
@@ -29,41 +33,63 @@ class GrammarChecker:
     def __init__(self, tokenizer_json: str) -> None:
         self._tokenizer_json = tokenizer_json
         self._tokenizer: LLTokenizer | None = None
-        self._good: OrderedDict[str, Grammar] = OrderedDict()
+        self._good: OrderedDict[str, None] = OrderedDict()
         self._thread: ThreadPoolExecutor | None = None
 
     async def check(self, constraint: Constraint) -> Grammar:
         """The constraint's grammar, which the engine can follow; raises `GrammarError`."""
+        return await self.in_thread(lambda: self.check_now(constraint))
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """The result of `work`, which may use the methods that end in `_now`; raises `GrammarError`."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(max_workers=2, thread_name_prefix="wllm-grammar")
-        work = asyncio.get_running_loop().run_in_executor(self._thread, self.check_now, constraint)
         try:
-            return await asyncio.wait_for(work, TIMEOUT_S)
+            return await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(self._thread, work), TIMEOUT_S)
         except TimeoutError:
             raise GrammarError(f"It was not compiled within {TIMEOUT_S:g} s. Use a simpler one.") from None
 
     def check_now(self, constraint: Constraint) -> Grammar:
         """The same, in the calling thread."""
         grammar = grammar_of(constraint)
+        try:
+            return self.check_grammar_now(grammar)
+        except GrammarError as error:
+            if constraint.kind != "json":
+                raise
+            problem = str(error).removesuffix(".")
+            raise GrammarError(f"{problem}{self._place(constraint.value, problem)}.") from None
+
+    def check_grammar_now(self, grammar: Grammar) -> Grammar:
+        """The grammar, when the engine can follow it; raises `GrammarError`."""
         if grammar.text in self._good:
+            self._good.move_to_end(grammar.text)
             return grammar
-        problem = self._problem(grammar)
-        if problem and constraint.kind == "json":
-            problem += self._place(constraint.value, problem)
-        if problem:
+        if len(grammar.text) > MAX_CHARACTERS:
+            raise GrammarError(f"It has {len(grammar.text):,} characters; the limit is {MAX_CHARACTERS:,}. Send less.")
+        if problem := self._problem(grammar):
             raise GrammarError(f"{problem}.")
-        self._good[grammar.text] = grammar
+        self._good[grammar.text] = None
         while len(self._good) > _MAX_KEPT:
             self._good.popitem(last=False)
         return grammar
 
-    def _problem(self, grammar: Grammar) -> str:
+    def token_of_now(self, text: str) -> int | None:
+        """The id of a text that is one special token as grammars see it; raises `GrammarError`."""
+        tokenizer = self._loaded()
+        ids = tokenizer.tokenize_str(text, parse_special=True)
+        return ids[0] if len(ids) == 1 and tokenizer.is_special_token(ids[0]) else None
+
+    def _loaded(self) -> LLTokenizer:
         if self._tokenizer is None:
             try:
                 self._tokenizer = LLTokenizer(self._tokenizer_json)
             except Exception as error:  # the library raises bare ones
                 raise GrammarError(f"No grammar can be used with this model's tokenizer: {error}.") from error
-        matcher = LLMatcher(self._tokenizer, grammar.text, log_level=0)
+        return self._tokenizer
+
+    def _problem(self, grammar: Grammar) -> str:
+        matcher = LLMatcher(self._loaded(), grammar.text, log_level=0)
         if not matcher.is_error():
             matcher.compute_bitmask()
         if not matcher.is_error():

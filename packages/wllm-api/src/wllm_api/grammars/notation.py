@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from llguidance import LLMatcher, grammar_from
@@ -32,15 +33,23 @@ def grammar_of(constraint: Constraint) -> Grammar:
             grammar = Grammar(LLMatcher.grammar_from_lark(_choices(constraint.value)))
         case "grammar":
             grammar = _free_grammar(_text(constraint.value, "a grammar"))
-    if len(grammar.text) > MAX_CHARACTERS:
-        raise GrammarError(f"It has {len(grammar.text):,} characters; the limit is {MAX_CHARACTERS:,}. Send less.")
     return grammar
 
 
 def schema_grammar(schema: object, *, compact: bool = False) -> Grammar:
     """The grammar of a JSON schema whose form was checked."""
+    text = json.dumps(schema, ensure_ascii=False)
+    return Grammar(LLMatcher.grammar_from_json_schema(text, overrides=_options(compact=compact)), bounds_numbers=True)
+
+
+def with_options(schema: Mapping[str, object]) -> dict[str, object]:
+    """A JSON schema whose form was checked, as a part of a larger grammar."""
+    return {**schema, "x-guidance": _options(compact=False)}
+
+
+def _options(*, compact: bool) -> Any:
     # Written out one by one, because a schema can hold such options too, and these are stronger.
-    options: Any = {
+    return {
         "whitespace_flexible": not compact,
         "whitespace_pattern": None if compact else _WHITE_SPACE,
         "item_separator": ",",
@@ -48,8 +57,6 @@ def schema_grammar(schema: object, *, compact: bool = False) -> Grammar:
         "coerce_one_of": False,
         "lenient": False,
     }
-    text = json.dumps(schema, ensure_ascii=False)
-    return Grammar(LLMatcher.grammar_from_json_schema(text, overrides=options), bounds_numbers=True)
 
 
 def _schema(value: object) -> object:

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from fastapi import Request
 
 from wllm_api.answers.message import MessageText
+from wllm_api.bodies import note_ignored
 from wllm_api.generation import Generation, Job
 from wllm_api.grammars import Constraint
+from wllm_api.held_calls import held_calls
 from wllm_api.http_errors import ContextLengthExceeded
 from wllm_api.messages import chat_prompt
 from wllm_api.model import ServedModel
@@ -78,7 +80,10 @@ async def chat_turn(request: Request, conversation: Conversation, wishes: Wishes
     fields = wishes.fields
     token_ids = truncated(token_ids, fields, model)
     forced = offer.constraint
-    grammar = await grammar_for(fields, model, [*([] if forced is None else [forced]), *wishes.forms])
+    form = await grammar_for(fields, model, [*([] if forced is None else [forced]), *wishes.forms])
+    calls = await held_calls(offer if form is None else ToolOffer(), model, text)
+    if calls.loose:
+        note_ignored(request, calls.loose)
     params = sampling_params(
         fields,
         model,
@@ -86,7 +91,7 @@ async def chat_turn(request: Request, conversation: Conversation, wishes: Wishes
         logprobs=wishes.logprobs,
         prompt_logprobs=fields.prompt_logprobs,
         cache_salt=cache_salt(request, fields),
-        grammar=grammar,
+        grammar=calls.grammar if form is None else form,
     )
     special = model.tokenizer.special_ids(model.format.marks(with_tools=bool(offer.tools)))
     free_parser = model.format.parser(
@@ -100,7 +105,7 @@ async def chat_turn(request: Request, conversation: Conversation, wishes: Wishes
         if script is not None:
             return AnswerParser(script)
         # A form is the form of the whole answer: no thought goes before it, whatever the prompt has begun.
-        return free_parser() if grammar is None else AnswerParser(plain, exact=True)
+        return free_parser() if form is None else AnswerParser(plain, exact=True)
 
     return ChatTurn(
         generation=Generation(serving_of(request), model, [Job(token_ids, params)], kept=frozenset(special.values())),

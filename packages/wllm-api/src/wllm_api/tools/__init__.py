@@ -4,7 +4,7 @@ One parser for each way that a family of models writes these, chosen from the mo
 functions of strings: no field of a request is known here.
 """
 
-from wllm_api.tools.calls import Tools
+from wllm_api.tools.call_form import NotHeld, Tools, arguments_schema
 from wllm_api.tools.choice import (
     REASONING_PARSERS,
     TOLD_IN_WORDS,
@@ -13,7 +13,7 @@ from wllm_api.tools.choice import (
     answer_format,
     shows_tools,
 )
-from wllm_api.tools.forced import arguments_schema, calls_schema, one_call, some_calls
+from wllm_api.tools.forced import calls_schema, one_call, some_calls
 from wllm_api.tools.parser import AnswerParser, plain
 from wllm_api.tools.sink import Piece
 
@@ -23,6 +23,7 @@ __all__ = [
     "TOOL_PARSERS",
     "AnswerFormat",
     "AnswerParser",
+    "NotHeld",
     "Piece",
     "Tools",
     "answer_format",

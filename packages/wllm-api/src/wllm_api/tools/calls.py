@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 
+from wllm_api.tools.call_form import CallForm, Tools, arguments_schema
+from wllm_api.tools.grammar_writer import GrammarWriter
 from wllm_api.tools.sink import Sink
 from wllm_api.tools.source import BLANK, Read, Source, parsed
-
-# Parameter schemas by the name of the function.
-Tools = Mapping[str, Mapping[str, object]]
 
 _ARGUMENTS = ("arguments", "parameters")
 
 
-class CallSyntax(ABC):
+class CallSyntax(CallForm):
     """How a family writes calls; one object for all requests.
 
     `marks` begin a call anywhere; the character `bare_mark` begins one where nothing was shown before, and is then left
@@ -31,6 +30,26 @@ class CallSyntax(ABC):
     @abstractmethod
     def read(self, mark: str, source: Source, sink: Sink, tools: Tools, *, strict: bool) -> Read[bool]:
         """Read on after `mark`; False when no call is there. `strict` takes no other names than those of `tools`."""
+
+
+def json_head(names: str) -> str:
+    """An expression for the beginning of a call to one of `names`, up to its name."""
+    return rf'\{{\s*"name"\s*:\s*"{names}"'
+
+
+def json_rule(writer: GrammarWriter, tools: Tools) -> str:
+    """The rule for one call that is JSON."""
+    blank = writer.blank
+    key = writer.one_of([writer.text(f'"{key}"') for key in _ARGUMENTS])
+    known = [
+        writer.rule(
+            writer.text(f'"{name}"'), blank, '","', blank, key, blank, '":"', blank,
+            writer.json(arguments_schema(parameters)),
+        )
+        for name, parameters in tools.items()
+    ]  # fmt: skip
+    name = writer.text('"name"')
+    return writer.rule('"{"', blank, name, blank, '":"', blank, writer.one_of(known), blank, '"}"')
 
 
 def json_calls(source: Source, sink: Sink, *, allowed: Tools | None, between: str, whole: bool = False) -> Read[bool]:

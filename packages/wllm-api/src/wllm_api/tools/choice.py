@@ -10,16 +10,20 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from wllm_api.tools.calls import CallSyntax, Tools
+from wllm_api.tools.call_form import CallForm, Tools, any_of
+from wllm_api.tools.calls import CallSyntax
 from wllm_api.tools.deepseek import DeepSeek
 from wllm_api.tools.gemma import Gemma
+from wllm_api.tools.grammar_writer import GrammarWriter
 from wllm_api.tools.harmony import MARKS as HARMONY_MARKS
-from wllm_api.tools.harmony import harmony
+from wllm_api.tools.harmony import HarmonyCalls, harmony
 from wllm_api.tools.json_families import Hermes, ListAfterMark, Llama3, Mistral
 from wllm_api.tools.parser import AnswerParser, marked, plain
 from wllm_api.tools.thinking import THINKING, Thinking
 from wllm_api.tools.xml_families import Glm, QwenCoder
+from wllm_sched.grammar import Grammar, Opening
 
+_HARMONY = HarmonyCalls()
 _SYNTAXES: dict[str, CallSyntax] = {
     "deepseek": DeepSeek(),
     "functiongemma": Gemma(
@@ -74,6 +78,30 @@ class AnswerFormat:
         syntax = _SYNTAXES[self.tools] if with_tools and self.tools is not None else None
         thinking = THINKING[self.reasoning][:2] if self.reasoning is not None else ()
         return (*(() if syntax is None else (*syntax.marks, *syntax.inner, *syntax.strays)), *thinking)
+
+    def held_calls(
+        self, prompt: str, tools: Tools, *, parallel: bool, token_of: Callable[[str], int | None]
+    ) -> Grammar | None:
+        """What holds the calls of a free answer to the schemas, None where nothing does; raises `NotHeld`.
+
+        `token_of` gives the id of a text that is one special token.
+        """
+        form: CallForm | None = _HARMONY if self.tools == "harmony" else _SYNTAXES.get(self.tools or "")
+        if form is None:
+            return None
+        thinking = THINKING[self.reasoning] if self.reasoning in THINKING else None
+        writer = GrammarWriter(token_of)
+        rule = form.rule(writer, tools, many=parallel)
+        begins = form.begins(any_of(list(tools)))
+        opening = Opening(
+            begins=begins.begins,
+            in_thought=begins.in_thought,
+            at_start=begins.at_start,
+            thought=None if thinking is None else (thinking.start, thinking.end),
+            thought_begun=_in_thought(prompt, thinking),
+            repeats=parallel,
+        )
+        return Grammar(writer.finished(rule), bounds_numbers=form.is_json, opening=opening)
 
     def parser(self, prompt: str, *, tools: Tools | None, special: frozenset[str]) -> Callable[[], AnswerParser]:
         """What makes a new parser for each answer to `prompt`; `special` are those of `marks` to be left out of texts.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from wllm_api.tools.calls import CallSyntax, Tools, begin, json_arguments
+from wllm_api.tools.call_form import Begins, Tools, arguments_schema, marked_begins
+from wllm_api.tools.calls import CallSyntax, begin, json_arguments
+from wllm_api.tools.grammar_writer import GrammarWriter
 from wllm_api.tools.sink import Sink
 from wllm_api.tools.source import BLANK, Read, Source
 
@@ -19,6 +21,22 @@ class DeepSeek(CallSyntax):
     marks = (_BEGIN,)
     inner = (_SEPARATOR, _END)
     strays = (_ALL_BEGIN, _ALL_END)
+    is_json = True
+
+    def begins(self, names: str) -> Begins:
+        """Behind the mark."""
+        return marked_begins(self.marks, rf"(?:function{_SEPARATOR}{names}\n|{names}{_SEPARATOR})")
+
+    def rule(self, writer: GrammarWriter, tools: Tools, *, many: bool) -> str:
+        """One call, in either way."""
+        separator, end = writer.mark(_SEPARATOR), writer.mark(_END)
+        ways = []
+        for name, parameters in tools.items():
+            arguments = writer.json(arguments_schema(parameters))
+            fence, fence_end = writer.text(f"{name}\n```json\n"), writer.text("\n```")
+            ways.append(writer.rule(writer.text("function"), separator, fence, arguments, fence_end, end))
+            ways.append(writer.rule(writer.text(name), separator, arguments, end))
+        return writer.one_of(ways)
 
     def read(self, mark: str, source: Source, sink: Sink, tools: Tools, *, strict: bool) -> Read[bool]:
         """One call."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from wllm_api.tools.calls import Tools, begin, json_calls
+from wllm_api.tools.call_form import Tools, arguments_schema
+from wllm_api.tools.calls import begin, json_calls
 from wllm_api.tools.parser import Script
 from wllm_api.tools.sink import Sink
 from wllm_api.tools.source import BLANK, Read, Source
@@ -34,11 +35,6 @@ def _end(source: Source) -> Read[None]:
     # What follows the calls is no one's text.
     while (yield from source.peek()):
         source.discard()
-
-
-def arguments_schema(parameters: Mapping[str, object]) -> Schema:
-    """The schema of the arguments of one function: an object in any case."""
-    return {"type": "object", **parameters}
 
 
 def calls_schema(tools: Tools, *, max_calls: int | None) -> Schema:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
-from wllm_api.tools.calls import CallSyntax, Tools, begin
+from wllm_api.tools.call_form import Begins, Tools, arguments_schema, marked_begins
+from wllm_api.tools.calls import CallSyntax, begin
+from wllm_api.tools.gemma_rules import GemmaRules
+from wllm_api.tools.grammar_writer import GrammarWriter
 from wllm_api.tools.sink import Sink
 from wllm_api.tools.source import BLANK, Read, Source, parsed
 
@@ -21,6 +24,19 @@ class Gemma(CallSyntax):
         self.strays = strays
         self._end = end
         self._quote = quote
+
+    def begins(self, names: str) -> Begins:
+        """Behind the mark."""
+        return marked_begins(self.marks, rf"call:{names}\{{")
+
+    def rule(self, writer: GrammarWriter, tools: Tools, *, many: bool) -> str:
+        """One call."""
+        rules = GemmaRules(writer, self._quote)
+        calls = [
+            writer.rule(writer.text(f"call:{name}"), rules.value(arguments_schema(parameters)), writer.mark(self._end))
+            for name, parameters in tools.items()
+        ]
+        return writer.one_of(calls)
 
     def read(self, mark: str, source: Source, sink: Sink, tools: Tools, *, strict: bool) -> Read[bool]:
         """One call."""

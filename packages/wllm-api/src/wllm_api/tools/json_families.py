@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from wllm_api.tools.calls import CallSyntax, Tools, begin, json_arguments, json_calls
+from wllm_api.tools.call_form import Begins, Tools, arguments_schema, marked_begins
+from wllm_api.tools.calls import CallSyntax, begin, json_arguments, json_calls, json_head, json_rule
+from wllm_api.tools.grammar_writer import GrammarWriter
 from wllm_api.tools.sink import Sink
 from wllm_api.tools.source import BLANK, Read, Source
 
@@ -12,6 +14,16 @@ class Hermes(CallSyntax):
 
     marks = ("<tool_call>",)
     inner = ("</tool_call>",)
+    is_json = True
+
+    def begins(self, names: str) -> Begins:
+        """Behind the mark."""
+        return marked_begins(self.marks, json_head(names))
+
+    def rule(self, writer: GrammarWriter, tools: Tools, *, many: bool) -> str:
+        """One block with one call."""
+        blank = writer.blank
+        return writer.rule(blank, json_rule(writer, tools), blank, writer.mark("</tool_call>"))
 
     def read(self, mark: str, source: Source, sink: Sink, tools: Tools, *, strict: bool) -> Read[bool]:
         """One block, in practice with one call."""
@@ -28,6 +40,17 @@ class Llama3(CallSyntax):
     marks = ("<|python_tag|>",)
     bare_mark = "{"
     strays = ("<|eom_id|>", "<|eot_id|>")
+    is_json = True
+
+    def begins(self, names: str) -> Begins:
+        """Behind the mark, or with a call that has come as far as its arguments."""
+        certain = rf'{json_head(names)}\s*,\s*"(?:parameters|arguments)"'
+        return marked_begins(self.marks, json_head(names))._replace(at_start=rf"(?P<mark>\s*)(?={certain})")
+
+    def rule(self, writer: GrammarWriter, tools: Tools, *, many: bool) -> str:
+        """One call or several."""
+        blank = writer.blank
+        return writer.rule(blank, writer.several(json_rule(writer, tools), blank, '";"', blank, many=many))
 
     def read(self, mark: str, source: Source, sink: Sink, tools: Tools, *, strict: bool) -> Read[bool]:
         """All calls of one answer; bare JSON counts as a call when it names a tool and has arguments."""
@@ -42,6 +65,24 @@ class Mistral(CallSyntax):
     marks = ("[TOOL_CALLS]",)
     inner = ("[ARGS]", "[CALL_ID]")
     short_ids = True
+    is_json = True
+
+    def begins(self, names: str) -> Begins:
+        """Behind the mark."""
+        return marked_begins(self.marks, rf"\[?\s*{json_head(names)}|{names}\s*(?:\{{|\[(?:ARGS|CALL_ID)\])")
+
+    def rule(self, writer: GrammarWriter, tools: Tools, *, many: bool) -> str:
+        """The list, or one call with its name in front."""
+        blank = writer.blank
+        calls = writer.several(json_rule(writer, tools), blank, '","', blank, many=many)
+        call_id = writer.rule(writer.mark("[CALL_ID]"), writer.word(r"\[\]{}"))
+        between = f"({call_id}? {writer.mark('[ARGS]')} {blank})?"
+        named = [
+            writer.rule(writer.text(name), between, writer.json(arguments_schema(parameters)))
+            for name, parameters in tools.items()
+        ]
+        listed = writer.rule('"["', blank, calls, blank, '"]"')
+        return writer.rule(blank, writer.one_of([listed, *named]))
 
     def read(self, mark: str, source: Source, sink: Sink, tools: Tools, *, strict: bool) -> Read[bool]:
         """The list, or one call."""
@@ -74,6 +115,17 @@ class ListAfterMark(CallSyntax):
 
     marks = ("<|tool_call|>", "<tool_call>", "functools[")
     strays = ("<|/tool_call|>",)
+    is_json = True
+
+    def begins(self, names: str) -> Begins:
+        """Behind the mark, of which one opens the list too."""
+        return marked_begins(self.marks, rf"\[?\s*{json_head(names)}")
+
+    def rule(self, writer: GrammarWriter, tools: Tools, *, many: bool) -> str:
+        """The list."""
+        blank = writer.blank
+        calls = writer.several(json_rule(writer, tools), blank, '","', blank, many=many)
+        return writer.rule(blank, '"["?', blank, calls, blank, '"]"')
 
     def read(self, mark: str, source: Source, sink: Sink, tools: Tools, *, strict: bool) -> Read[bool]:
         """The list, or a single object."""

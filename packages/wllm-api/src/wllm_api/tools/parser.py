@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from wllm_api.tools.calls import CallSyntax, Tools
+from wllm_api.tools.call_form import Tools
+from wllm_api.tools.calls import CallSyntax
 from wllm_api.tools.sink import Piece, Sink
 from wllm_api.tools.source import Read, Source
 from wllm_api.tools.thinking import Thinking

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
-from wllm_api.tools.calls import CallSyntax, Tools, begin, json_of, property_of
+from wllm_api.tools.call_form import Begins, Tools, any_of, marked_begins
+from wllm_api.tools.calls import CallSyntax, begin, json_of, property_of
+from wllm_api.tools.grammar_writer import GrammarWriter
+from wllm_api.tools.plain_arguments import arguments_rule
 from wllm_api.tools.sink import Sink
 from wllm_api.tools.source import Read, Source
 
@@ -34,6 +38,28 @@ class QwenCoder(CallSyntax):
 
     marks = ("<tool_call>", "<function=")
     inner = ("</tool_call>",)
+
+    def begins(self, names: str) -> Begins:
+        """Behind the outer mark, or with the inner one."""
+        head = rf"<function={names}>"
+        mark = "(?P<mark><tool_call>|(?=<function=))"
+        return Begins(f"{mark}(?:<function=)?", rf"{mark}\s*{head}")
+
+    def rule(self, writer: GrammarWriter, tools: Tools, *, many: bool) -> str:
+        """One call, each value on lines of its own."""
+        blank = writer.blank
+        end = "\n</parameter>"
+
+        def argument(name: str, value: Callable[[str], str]) -> str:
+            return writer.rule(blank, writer.text(f"<parameter={name}>\n"), value(end))
+
+        calls = []
+        for name, parameters in tools.items():
+            free = writer.rule(blank, '"<parameter="', writer.word(">\\n"), '">\\n"', writer.any_text(end))
+            arguments = arguments_rule(writer, parameters, argument, any_argument=free)
+            calls.append(writer.rule(writer.text(f"{name}>"), arguments))
+        call = writer.one_of(calls)
+        return writer.rule(blank, '"<function="', call, blank, '"</function>"', blank, writer.mark("</tool_call>"))
 
     def read(self, mark: str, source: Source, sink: Sink, tools: Tools, *, strict: bool) -> Read[bool]:
         """One call; the outer tags may be missing."""
@@ -74,6 +100,26 @@ class Glm(CallSyntax):
     marks = ("<tool_call>",)
     inner = ("</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
     strays = ("<|observation|>",)
+
+    def begins(self, names: str) -> Begins:
+        """Behind the mark."""
+        return marked_begins(self.marks, rf"{names}\s*(?:\n|{any_of(('<arg_key>', '</tool_call>'))})")
+
+    def rule(self, writer: GrammarWriter, tools: Tools, *, many: bool) -> str:
+        """One call."""
+        blank = writer.blank
+        opened, closed, before = (writer.mark(mark) for mark in ("<arg_key>", "</arg_key>", "<arg_value>"))
+        end = "</arg_value>"
+
+        def argument(name: str, value: Callable[[str], str]) -> str:
+            return writer.rule(opened, writer.text(name), closed, blank, before, value(end), blank)
+
+        calls = []
+        for name, parameters in tools.items():
+            free = writer.rule(opened, writer.word("<>\\n"), closed, blank, before, writer.any_text(end), blank)
+            arguments = arguments_rule(writer, parameters, argument, any_argument=free)
+            calls.append(writer.rule(writer.text(name), blank, arguments))
+        return writer.rule(blank, writer.one_of(calls), writer.mark("</tool_call>"))
 
     def read(self, mark: str, source: Source, sink: Sink, tools: Tools, *, strict: bool) -> Read[bool]:
         """One call."""

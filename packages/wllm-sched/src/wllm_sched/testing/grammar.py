@@ -9,7 +9,7 @@ from wllm_sched.grammar import Grammar, Matcher
 
 
 class FakeMatcher:
-    """Allows about one token in three. The text is "RULE LENGTH": an answer of `LENGTH` tokens is complete.
+    """Allows about one token in three, now and then all. The text is "RULE LENGTH": `LENGTH` tokens are complete.
 
     With a third word, token number `LENGTH` fails instead.
     """
@@ -31,13 +31,15 @@ class FakeMatcher:
         """The tokens that may come next; at least one."""
         if not self._allowed:
             state = hash((self._rule, self.path))
-            allowed = [token for token in range(self._vocab_size) if hash((state, token)) % 3 == 0]
+            allowed = [token for token in range(self._vocab_size) if state % 4 == 0 or hash((state, token)) % 3 == 0]
             self._allowed = allowed or [state % self._vocab_size]
         return self._allowed
 
     @property
-    def mask(self) -> bytes:
-        """`allowed` as bits."""
+    def mask(self) -> bytes | None:
+        """`allowed` as bits, None when it is all."""
+        if len(self.allowed) == self._vocab_size:
+            return None
         return sum(1 << token for token in self.allowed).to_bytes(-(-self._vocab_size // 32) * 4, "little")
 
     def accept(self, token_id: int) -> None:

@@ -1,0 +1,93 @@
+"""The grammar that holds the calls of a free answer to the schemas of their tools.
+
+A tool with `strict` is held to its schema or refused. Any other is held as far as can be: where its schema cannot be
+kept its arguments are an object of any kind, and the client is told so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from wllm_api.errors import GrammarError
+from wllm_api.grammars.schema_rules import Schema, check_schema, without_no_ops
+from wllm_api.http_errors import InvalidRequest
+from wllm_api.model import ServedModel
+from wllm_api.tool_offer import ToolOffer
+from wllm_api.tools import NotHeld, arguments_schema
+from wllm_sched.grammar import Grammar
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCalls:
+    """`grammar` None: the calls are free. `loose`: the request's fields whose schemas are not kept."""
+
+    grammar: Grammar | None = None
+    loose: tuple[str, ...] = ()
+
+
+async def held_calls(offer: ToolOffer, model: ServedModel, prompt: str) -> HeldCalls:
+    """For an answer to `prompt` that may call the tools on offer; raises `InvalidRequest`."""
+    if not offer.tools or offer.script is not None:
+        return HeldCalls()
+    holder = _Holder(offer, model, prompt)
+    try:
+        return await model.grammars.in_thread(holder.hold)
+    except (GrammarError, NotHeld) as error:
+        # Even without schemas nothing can be held: the tokenizer is of a kind that grammars do not know, for instance.
+        for number, tool in enumerate(offer.tools):
+            if tool.function.strict:
+                raise InvalidRequest(f"'tools' cannot be held to 'strict': {error}", param=_place(number)) from None
+        logger.warning("tool calls are not held to their schemas: %s", error)
+        return HeldCalls(None, tuple(_place(number) for number in range(len(offer.tools))))
+
+
+class _Holder:
+    def __init__(self, offer: ToolOffer, model: ServedModel, prompt: str) -> None:
+        self._offer = offer
+        self._model = model
+        self._prompt = prompt
+
+    def hold(self) -> HeldCalls:
+        """Try all schemas together, then one by one; raises `GrammarError`, `NotHeld`, `InvalidRequest`."""
+        schemas: dict[str, Schema] = {}
+        loose: list[str] = []
+        try:
+            return HeldCalls(self._held({name: _kept(schema) for name, schema in self._offer.schemas.items()}))
+        except (GrammarError, NotHeld):
+            pass
+        for number, tool in enumerate(self._offer.tools):
+            name = tool.function.name
+            try:
+                schemas[name] = _kept(tool.function.parameters or {})
+                self._held({name: schemas[name]})
+            except (GrammarError, NotHeld) as error:
+                if tool.function.strict:
+                    raise InvalidRequest(
+                        f"'{_place(number)}' cannot be held to, as 'strict' asks: {error} Simplify the schema, or "
+                        "leave 'strict' out.",
+                        param=_place(number),
+                    ) from None
+                schemas[name] = {}
+                loose.append(_place(number))
+        return HeldCalls(self._held(schemas), tuple(loose))
+
+    def _held(self, schemas: Mapping[str, Schema]) -> Grammar | None:
+        grammars = self._model.grammars
+        grammar = self._model.format.held_calls(
+            self._prompt, schemas, parallel=self._offer.parallel, token_of=grammars.token_of_now
+        )
+        return None if grammar is None else grammars.check_grammar_now(grammar)
+
+
+def _kept(schema: Schema) -> Schema:
+    kept = without_no_ops(check_schema(arguments_schema(schema)))
+    assert isinstance(kept, Mapping), "a schema that was checked is an object"
+    return kept
+
+
+def _place(number: int) -> str:
+    return f"tools[{number}].function.parameters"

@@ -1,0 +1,58 @@
+"""How the calls of a family are held to the schemas of the tools: where one begins, and its grammar from there on."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from wllm_api.tools.grammar_writer import GrammarWriter
+
+# Parameter schemas by the name of the function.
+Tools = Mapping[str, Mapping[str, object]]
+
+
+class Begins(NamedTuple):
+    """Regular expressions of an `Opening`."""
+
+    begins: str
+    in_thought: str
+    at_start: str | None = None
+
+
+class CallForm(ABC):
+    """One object for all requests. `is_json`: a call is JSON, apart from what stands around it."""
+
+    is_json: bool = False
+
+    @abstractmethod
+    def begins(self, names: str) -> Begins:
+        """Where calls begin; `names` is an expression for the names of the tools."""
+
+    @abstractmethod
+    def rule(self, writer: GrammarWriter, tools: Tools, *, many: bool) -> str:
+        """What follows the mark, for one call, or for `many` in a family that writes them behind one mark.
+
+        Raises `NotHeld` for a schema that the family's notation cannot keep.
+        """
+
+
+def arguments_schema(parameters: Mapping[str, object]) -> dict[str, object]:
+    """The schema of the arguments of one function: an object in any case."""
+    return {"type": "object", **parameters}
+
+
+class NotHeld(Exception):
+    """The schema of the arguments says more than can be held to in this family's notation."""
+
+
+def any_of(texts: Sequence[str]) -> str:
+    """A regular expression for one of `texts`."""
+    return "(?:" + "|".join(re.escape(text) for text in texts) + ")"
+
+
+def marked_begins(marks: Sequence[str], head: str) -> Begins:
+    """Behind one of `marks`; in a thought only where `head` follows, an expression for the beginning of a call."""
+    mark = f"(?P<mark>{any_of(marks)})"
+    return Begins(mark, rf"{mark}\s*(?:{head})")

@@ -1,0 +1,99 @@
+"""Tools of `tool_choice` auto: what is held to their schemas reaches the engine, what cannot be is refused or told."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from wllm_api.engine.scripted_model import build_tokenizer, describe
+from wllm_api.held_calls import held_calls
+from wllm_api.http_errors import InvalidRequest
+from wllm_api.model import ServedModel
+from wllm_api.schemas.tools import Tool
+from wllm_api.tool_offer import ToolUse, tool_offer
+
+HERMES = "{% for m in messages %}{{ m.content }}{% endfor %}{{ tools }}<tool_call></tool_call>{# </think> #}"
+UNKNOWN = {"type": "object", "properties": {"a": {"type": "array", "items": {}, "contains": {"const": 1}}}}
+KNOWN = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+
+
+def tool(name: str, parameters: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": parameters, **more}}
+
+
+@pytest.fixture(scope="module")
+def client(start_server: Any) -> Iterator[httpx.Client]:
+    with start_server(chat_template=HERMES, reply="ok") as client:
+        yield client
+
+
+def ask(client: httpx.Client, *tools: dict[str, Any], **fields: Any) -> httpx.Response:
+    body = {"messages": [{"role": "user", "content": "Hi"}], "tools": tools, **fields}
+    return client.post("/v1/chat/completions", json=body)
+
+
+def test_what_cannot_be_kept_is_told(client: httpx.Client) -> None:
+    answer = ask(client, tool("f", KNOWN), tool("g", UNKNOWN), unknown_field=1)
+    assert answer.status_code == 200
+    assert answer.headers["X-Wllm-Ignored"] == "unknown_field, tools[1].function.parameters"
+    assert "X-Wllm-Ignored" not in ask(client, tool("f", KNOWN), tool("g", {})).headers
+
+
+def test_strict_is_kept_or_refused(client: httpx.Client) -> None:
+    assert ask(client, tool("f", KNOWN, strict=True), tool("g", UNKNOWN)).status_code == 200
+    answer = ask(client, tool("f", KNOWN), tool("g", UNKNOWN, strict=True))
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert error["param"] == "tools[1].function.parameters"
+    assert "'contains' at /properties/a" in error["message"]
+
+
+def test_deep_schema_is_no_fault_of_the_server(client: httpx.Client) -> None:
+    deep: dict[str, Any] = {"type": "object"}
+    for _ in range(200):
+        deep = {"type": "object", "properties": {"a": deep}}
+    assert "tools[0]" in ask(client, tool("f", deep)).headers["X-Wllm-Ignored"]
+    assert ask(client, tool("f", deep, strict=True)).status_code == 400
+
+
+def served(template: str) -> ServedModel:
+    return ServedModel(describe(build_tokenizer(), max_model_len=99, num_blocks=9, chat_template=template))
+
+
+def held(model: ServedModel, *tools: dict[str, Any], prompt: str = "", **use: Any) -> Any:
+    offer = tool_offer(ToolUse([Tool.model_validate(one) for one in tools], **use), model)
+    return asyncio.run(held_calls(offer, model, prompt))
+
+
+def test_grammar_says_where_it_begins() -> None:
+    model = served(HERMES)
+    opening = held(model, tool("f", KNOWN)).grammar.opening
+    assert opening.thought == ("<think>", "</think>") and opening.repeats and not opening.thought_begun
+    assert held(model, tool("f", KNOWN), prompt="<think>\n").grammar.opening.thought_begun
+    assert not held(model, tool("f", KNOWN), parallel=False).grammar.opening.repeats
+
+
+def test_loose_tool_leaves_the_others_held() -> None:
+    calls = held(served(HERMES), tool("f", KNOWN), tool("g", UNKNOWN))
+    assert '"required": ["a"]' in calls.grammar.text and "contains" not in calls.grammar.text
+
+
+def test_forced_calls_have_a_grammar_of_their_own() -> None:
+    for choice in ("required", "none"):
+        assert held(served(HERMES), tool("f", KNOWN), choice=choice).grammar is None
+
+
+def test_tokenizer_that_grammars_do_not_know() -> None:
+    model = served(HERMES)
+    model.grammars._tokenizer_json = "{}"
+    calls = held(model, tool("f", KNOWN))
+    assert calls.grammar is None and calls.loose == ("tools[0].function.parameters",)
+    with pytest.raises(InvalidRequest, match="strict"):
+        held(model, tool("f", KNOWN, strict=True))
+
+
+def test_many_tools() -> None:
+    tools = [tool(f"f{number}", KNOWN) for number in range(128)]
+    assert held(served(HERMES), *tools).grammar.text.count('"required": ["a"]') == 128
