@@ -64,6 +64,22 @@ def test_many_unknown_fields() -> None:
     assert len(ChatRequest.ignored({"messages": USER, **{f"f{number}": 1 for number in range(500)}})) == 500
 
 
+def test_unknown_fields_inside_are_named_once_each() -> None:
+    call = {"id": "1", "index": 0, "function": {"name": "f", "mood": 1}}
+    data = {
+        "messages": [{"role": "assistant", "tool_calls": [call, call]}, {**USER[0], "annotations": [], "audio": None}],
+        "stream_options": {"include_cost": True},
+        "tools": [{"function": {"name": "f", "parameters": {"anything": "goes"}}, "cache_control": {}}, 7],
+        "tool_choice": {"type": "allowed_tools", "allowed_tools": {"tools": [], "more": 1}, "function": {}},
+        "chat_template_kwargs": {"mood": 1},
+        "zzz": [],
+    }
+    assert ChatRequest.ignored(data) == [
+        "zzz", "stream_options.include_cost", "tools.cache_control", "messages.tool_calls.index",
+        "tool_choice.allowed_tools.more", "messages.tool_calls.function.mood",
+    ]  # fmt: skip
+
+
 def test_unknown_fields_are_named() -> None:
     assert ChatRequest.ignored({"messages": [], "zzz": 1, "user": "me"}) == ["zzz"]
 

@@ -6,8 +6,9 @@ refused (listed with the values that ask for nothing), or unknown: then it passe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Annotated, Any, ClassVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, StrictBool, StrictInt, model_validator
 
@@ -32,7 +33,14 @@ def _fail_fast(schema: object) -> None:
 
 
 class Part(BaseModel):
-    """A JSON object inside a request."""
+    """A JSON object inside a request.
+
+    `no_effect` fields are taken and change nothing; `unsupported` maps a field to the values of it that ask for
+    nothing and therefore pass.
+    """
+
+    no_effect: ClassVar[frozenset[str]] = frozenset()
+    unsupported: ClassVar[Mapping[str, tuple[object, ...]]] = {}
 
     # The text below a field is its description in /openapi.json.
     model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
@@ -53,20 +61,12 @@ class Part(BaseModel):
 
 
 class Body(Part):
-    """A whole request body.
-
-    `no_effect` fields are taken and change nothing; `unsupported` maps a field to the values of it that ask for
-    nothing and therefore pass.
-    """
-
-    no_effect: ClassVar[frozenset[str]] = frozenset()
-    unsupported: ClassVar[Mapping[str, tuple[object, ...]]] = {}
+    """A whole request body."""
 
     @classmethod
     def ignored(cls, data: Mapping[str, object]) -> list[str]:
-        """Names in `data` that this schema does not know."""
-        known = cls.model_fields.keys() | cls.no_effect | cls.unsupported.keys()
-        return [name for name, value in data.items() if name not in known and value is not None]
+        """Names in `data` that this schema does not know; those inside of objects come later, as "messages.NAME"."""
+        return sorted(dict.fromkeys(_unknown((cls,), data, "")), key=lambda name: name.count("."))
 
     @classmethod
     def refuse_unsupported(cls, data: Mapping[str, object]) -> None:
@@ -75,3 +75,29 @@ class Body(Part):
             value = data.get(name)
             if value is not None and not any(type(value) is type(one) and value == one for one in harmless):
                 raise Unsupported(f"'{name}' is not supported by this server. Leave it out.", param=name)
+
+
+@cache
+def _known(schema: type[Part]) -> Mapping[str, tuple[type[Part], ...]]:
+    # Each name that the schema knows, with the kinds of objects that may be there.
+    inside = {name: tuple(_parts(field.annotation)) for name, field in schema.model_fields.items()}
+    return dict.fromkeys((*schema.no_effect, *schema.unsupported), ()) | inside
+
+
+def _parts(annotation: object) -> Iterator[type[Part]]:
+    if isinstance(annotation, type) and issubclass(annotation, Part):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _parts(inner)
+
+
+def _unknown(schemas: tuple[type[Part], ...], value: object, path: str) -> Iterator[str]:
+    for entry in value if isinstance(value, list) else [value]:
+        for name, one in entry.items() if isinstance(entry, dict) else ():
+            kinds = [known[name] for schema in schemas if name in (known := _known(schema))]
+            inner = tuple(part for parts in kinds for part in parts)
+            if inner:
+                yield from _unknown(inner, one, f"{path}{name}.")
+            elif not kinds and one is not None and not (path and one == []):
+                # Clients send messages back as they got them, with empty lists of what was not there.
+                yield path + name

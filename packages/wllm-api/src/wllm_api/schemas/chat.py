@@ -169,19 +169,6 @@ class ChatRequest(SamplingFields):
     chat_template_kwargs: TemplateVariables = Field(default_factory=dict)
     """Further variables for the chat template, such as `enable_thinking`."""
 
-    @classmethod
-    def ignored(cls, data: Mapping[str, object]) -> list[str]:
-        """Also names inside the messages, as "messages.NAME"."""
-        messages = data.get("messages")
-        inside = {
-            f"messages.{name}"
-            for message in (messages if isinstance(messages, list) else [])
-            if isinstance(message, dict)
-            for name, value in message.items()
-            if name not in ChatMessage.model_fields and value not in (None, [])
-        }
-        return [*super().ignored(data), *sorted(inside)]
-
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.top_logprobs and not self.logprobs:

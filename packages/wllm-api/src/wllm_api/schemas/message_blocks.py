@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, StrictStr
 
@@ -23,6 +23,8 @@ BlockText = Annotated[str, BeforeValidator(_joined_blocks)]
 class TextBlock(Part):
     """Some text. `cache_control` has no effect: every prefix is cached."""
 
+    no_effect: ClassVar[frozenset[str]] = frozenset({"cache_control", "citations"})
+
     type: Literal["text"]
     """Says that this is text."""
     text: StrictStr
@@ -32,6 +34,8 @@ class TextBlock(Part):
 class ThinkingBlock(Part):
     """An earlier thought; its signature is not looked at."""
 
+    no_effect: ClassVar[frozenset[str]] = frozenset({"cache_control", "signature"})
+
     type: Literal["thinking"]
     """Says that this is a thought."""
     thinking: StrictStr
@@ -40,6 +44,8 @@ class ThinkingBlock(Part):
 
 class ToolUseBlock(Part):
     """An earlier call."""
+
+    no_effect: ClassVar[frozenset[str]] = frozenset({"cache_control", "caller"})
 
     type: Literal["tool_use"]
     """Says that this is a call."""
@@ -53,6 +59,8 @@ class ToolUseBlock(Part):
 
 class ToolResultBlock(Part):
     """What a call gave; of an error the model is told by a word in front."""
+
+    no_effect: ClassVar[frozenset[str]] = frozenset({"cache_control"})
 
     type: Literal["tool_result"]
     """Says that this is the result of a call."""

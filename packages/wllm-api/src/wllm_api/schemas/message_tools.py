@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, StrictStr, model_validator
@@ -19,7 +20,8 @@ def _own(kind: object) -> object:
 class MessageTool(Part):
     """A tool of the client. `cache_control` has no effect, arguments are always streamed as they come."""
 
-    refused: ClassVar[dict[str, tuple[object, ...]]] = {
+    no_effect: ClassVar[frozenset[str]] = frozenset({"cache_control", "eager_input_streaming"})
+    unsupported: ClassVar[Mapping[str, tuple[object, ...]]] = {
         "allowed_callers": (["direct"], []),
         "defer_loading": (False,),
         "input_examples": ([],),
@@ -39,7 +41,7 @@ class MessageTool(Part):
     @model_validator(mode="before")
     @classmethod
     def _nothing_lost(cls, data: object) -> object:
-        for name, harmless in cls.refused.items():
+        for name, harmless in cls.unsupported.items():
             if isinstance(data, dict) and data.get(name) is not None and data[name] not in harmless:
                 raise ValueError(f"'{name}' is not supported by this server. Leave it out")
         return data

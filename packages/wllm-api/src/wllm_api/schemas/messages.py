@@ -94,19 +94,6 @@ class CountTokensRequest(Body):
     output_config: OutputConfig = OutputConfig()
     """The effort and the form of the answer."""
 
-    @classmethod
-    def ignored(cls, data: Mapping[str, object]) -> list[str]:
-        """Also names inside the messages, as "messages.NAME"."""
-        messages = data.get("messages")
-        inside = {
-            f"messages.{name}"
-            for message in (messages if isinstance(messages, list) else [])
-            if isinstance(message, dict)
-            for name, value in message.items()
-            if name not in Message.model_fields and value is not None
-        }
-        return [*super().ignored(data), *sorted(inside)]
-
     @model_validator(mode="after")
     def _no_open_call(self) -> Self:
         if any(isinstance(block, ToolUseBlock) for block in self.messages[-1].content):

@@ -41,7 +41,9 @@ class OllamaToolCall(Part):
 
 
 class OllamaMessage(Part):
-    """One message of a conversation."""
+    """One message of a conversation; images are refused by the request."""
+
+    unsupported: ClassVar[Mapping[str, tuple[object, ...]]] = {"images": ([],)}
 
     role: Literal["system", "user", "assistant", "tool"]
     content: StrictStr = ""
@@ -94,12 +96,6 @@ class GenerationBody(OllamaBody):
     top_logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_LOGPROBS)] = 0
 
     @classmethod
-    def ignored(cls, data: Mapping[str, object]) -> list[str]:
-        """Also unknown options."""
-        options = data.get("options")
-        return [*super().ignored(data), *(Options.ignored(options) if isinstance(options, dict) else [])]
-
-    @classmethod
     def refuse_unsupported(cls, data: Mapping[str, object]) -> None:
         """Also options, and thinking apart from the answer."""
         super().refuse_unsupported(data)
@@ -137,18 +133,6 @@ class OllamaChatRequest(GenerationBody):
     unsupported: ClassVar[Mapping[str, tuple[object, ...]]] = {**GenerationBody.unsupported, "tools": ([],)}
 
     messages: list[OllamaMessage] = Field(default_factory=list)
-
-    @classmethod
-    def ignored(cls, data: Mapping[str, object]) -> list[str]:
-        """Also names inside the messages, as "messages.NAME"."""
-        known = OllamaMessage.model_fields.keys() | {"images"}
-        inside = {
-            f"messages.{name}"
-            for message in _objects(data.get("messages"))
-            for name, value in message.items()
-            if name not in known and value is not None
-        }
-        return [*super().ignored(data), *sorted(inside)]
 
     @classmethod
     def refuse_unsupported(cls, data: Mapping[str, object]) -> None:

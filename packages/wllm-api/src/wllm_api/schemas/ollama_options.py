@@ -54,12 +54,6 @@ class Options(Part):
     num_ctx: Annotated[Whole, Field(ge=0)] = 0
 
     @classmethod
-    def ignored(cls, options: Mapping[str, object]) -> list[str]:
-        """Unknown options, as "options.NAME"."""
-        known = cls.model_fields.keys() | cls.no_effect | cls.unsupported.keys()
-        return [f"options.{name}" for name, value in options.items() if name not in known and value is not None]
-
-    @classmethod
     def refuse_unsupported(cls, options: Mapping[str, object]) -> None:
         """Raise `Unsupported` for a way of sampling that this server does not have."""
         for name, harmless in cls.unsupported.items():
