@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, StrictStr
 
@@ -28,6 +28,8 @@ PartsText = Annotated[str, BeforeValidator(_joined_parts)]
 class MessageItem(Part):
     """A message of the conversation; the state of an earlier answer is not looked at."""
 
+    no_effect: ClassVar[frozenset[str]] = frozenset({"phase", "status"})
+
     type: Literal["message"] = "message"
     """What kind of item it is; a message where absent."""
     id: StrictStr | None = None
@@ -48,6 +50,8 @@ class MessageItem(Part):
 
 class CallItem(Part):
     """A call of a function that the model made earlier; `arguments` is JSON as text."""
+
+    no_effect: ClassVar[frozenset[str]] = frozenset({"caller", "status"})
 
     type: Literal["function_call"]
     """What kind of item it is."""
@@ -71,6 +75,8 @@ class CallItem(Part):
 class CallOutputItem(Part):
     """What a call gave."""
 
+    no_effect: ClassVar[frozenset[str]] = frozenset({"caller", "status"})
+
     type: Literal["function_call_output"]
     """What kind of item it is."""
     id: StrictStr | None = None
@@ -87,6 +93,8 @@ class CallOutputItem(Part):
 
 class ReasoningItem(Part):
     """An earlier thought: its text, or else its summary; what is encrypted cannot be read."""
+
+    no_effect: ClassVar[frozenset[str]] = frozenset({"encrypted_content", "status"})
 
     type: Literal["reasoning"]
     """What kind of item it is."""

@@ -43,6 +43,8 @@ def _known_entries(names: list[str]) -> list[str]:
 class Reasoning(Part):
     """How long the model should think."""
 
+    no_effect: ClassVar[frozenset[str]] = frozenset({"context", "generate_summary", "mode", "summary"})
+
     effort: StrictStr | None = None
     """A variable for the chat template; `none` turns thinking off."""
 
