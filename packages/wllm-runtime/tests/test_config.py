@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from wllm_runtime import ConfigError, EngineConfig
+from wllm_runtime import settings as settings_module
 from wllm_runtime.config import StepWait
 from wllm_runtime.settings import (
     Settings,
@@ -60,6 +62,19 @@ def test_bad_sampling_is_named(sampling: dict[str, float], message: str) -> None
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the machine has CUDA")
 def test_cuda_without_cuda_says_which_torch_and_what_to_do() -> None:
     with pytest.raises(ConfigError, match=r"PyTorch 2\..* sees no CUDA device.*install the CUDA build"):
+        resolve_device(EngineConfig(model="any", device="cuda"), Settings())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the machine has CUDA")
+def test_a_cuda_torch_that_sees_no_gpu_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R47: a driver older than torch's CUDA, for one."""
+    problem = SimpleNamespace(problem="the NVIDIA driver has CUDA 12.4: update the driver")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(settings_module, "capabilities", lambda: problem)
+    settings = Settings()
+    assert resolve_device(EngineConfig(model="any"), settings).type == "cpu"
+    assert "CUDA 12.4: update the driver" in settings.rows[0][2]
+    with pytest.raises(ConfigError, match=r"sees no CUDA device: .*CUDA 12\.4: update the driver; or use device='cpu'"):
         resolve_device(EngineConfig(model="any", device="cuda"), Settings())
 
 

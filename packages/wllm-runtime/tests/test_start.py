@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import pytest
 import torch
 
+from wllm_kernels import NoKernel
 from wllm_runtime import EngineConfig, OutOfMemory
 from wllm_runtime import engine as engine_module
 from wllm_runtime import runner as runner_module
@@ -165,6 +166,21 @@ def test_more_than_was_planned_is_a_warning(device: Any, tmp_path: Path, caplog:
         patch.setattr(runner_module, "graph_backend", lambda _: Greedy())
         create_engine(config_of(tmp_path)).close()
     assert "I19: the engine takes 500 MiB of GPU memory, and " in caplog.text
+
+
+def test_a_gpu_that_cannot_run_models_is_told_before_any_weights(
+    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R47."""
+    save_tiny_llama(tmp_path)
+
+    def refuse(device: torch.device) -> None:
+        raise NoKernel("no code for Stub GPU (sm_130)")
+
+    monkeypatch.setattr(engine_module, "check_gpu", refuse)
+    monkeypatch.setattr(engine_module, "build_model", lambda *_: pytest.fail("a model was built"))
+    with pytest.raises(NoKernel, match="Stub GPU"):
+        create_engine(config_of(tmp_path))
 
 
 def test_weights_that_do_not_fit_are_never_loaded(

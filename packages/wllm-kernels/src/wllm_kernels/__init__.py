@@ -21,6 +21,7 @@ from wllm_kernels.errors import (
     StaleContainer,
     UnsupportedByGpu,
 )
+from wllm_kernels.gpu_check import check_gpu
 from wllm_kernels.implementations import Capabilities, capabilities, warmup
 from wllm_kernels.ops import (
     Activation,
@@ -80,6 +81,7 @@ __all__ = [
     "append_blocks",
     "attention_plan",
     "capabilities",
+    "check_gpu",
     "copy_blocks",
     "launch_count",
     "linear",

@@ -8,6 +8,7 @@ from contextlib import ExitStack, nullcontext
 
 import torch
 
+from wllm_kernels import check_gpu
 from wllm_runtime.assembly import Assembly
 from wllm_runtime.checkpoint import open_checkpoint
 from wllm_runtime.config import EngineConfig
@@ -82,7 +83,8 @@ class ModelEngine(EngineLoop):
 def create_engine(config: EngineConfig) -> ModelEngine:
     """Open the checkpoint, load the model, divide the memory, and make ready: no request waits for a graph.
 
-    Raises `CheckpointError`, `UnsupportedModel`, `WeightsError`, `ConfigError` or `OutOfMemory`.
+    Raises `CheckpointError`, `UnsupportedModel`, `WeightsError`, `ConfigError`, `OutOfMemory` or, for a GPU that cannot
+    run models, wllm-kernels' `NoDeviceCode`.
     """
     settings = Settings()
     with settings.phase("checkpoint"):
@@ -100,6 +102,7 @@ def create_engine(config: EngineConfig) -> ModelEngine:
         dtype = resolve_dtype(config, checkpoint.config.dtype, device, settings)
         kv_dtype = resolve_kv_dtype(config, dtype, device, settings)
         gpu = open_gpu(device, config)
+        check_gpu(device)
     num_seqs, num_tokens = resolve_sizes(config, gpu.at_start.free if gpu else None, settings)
     num_bytes = weight_bytes(model_config, dtype)
     if gpu is not None:

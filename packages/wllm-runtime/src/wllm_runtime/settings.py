@@ -11,6 +11,7 @@ from typing import TypeAlias
 import psutil
 import torch
 
+from wllm_kernels import capabilities
 from wllm_runtime.config import EngineConfig
 from wllm_runtime.errors import ConfigError
 
@@ -76,14 +77,10 @@ def resolve_device(config: EngineConfig, settings: Settings) -> torch.device:
     """The device; raises `ConfigError` when CUDA is asked for and this torch or machine has none."""
     has_cuda = torch.cuda.is_available()
     if config.device == "cuda" and not has_cuda:
-        build = "is a CPU build" if torch.version.cuda is None else f"was built for CUDA {torch.version.cuda}"
-        raise ConfigError(
-            f"device='cuda' was asked for, but PyTorch {torch.__version__} sees no CUDA device (this PyTorch {build}); "
-            "install the CUDA build (https://pytorch.org/get-started/locally) and an NVIDIA driver, or use device='cpu'"
-        )
+        raise ConfigError(f"device='cuda' was asked for, but {_why_no_cuda()}; or use device='cpu'")
     if config.device == "auto":
         name = "cuda" if has_cuda else "cpu"
-        reason = torch.cuda.get_device_name() if has_cuda else "PyTorch sees no CUDA device"
+        reason = torch.cuda.get_device_name() if has_cuda else _why_no_cuda()
     else:
         name, reason = config.device, "as given"
     if name == "cpu":
@@ -91,6 +88,15 @@ def resolve_device(config: EngineConfig, settings: Settings) -> torch.device:
     settings.add("device", name, reason)
     # With its index: some calls of torch take no other form.
     return torch.device(name, torch.cuda.current_device()) if name == "cuda" else torch.device(name)
+
+
+def _why_no_cuda() -> str:
+    if torch.version.cuda is None:
+        return (
+            f"PyTorch {torch.__version__} sees no CUDA device (it is a CPU build; for a GPU install the CUDA build, "
+            "https://pytorch.org/get-started/locally)"
+        )
+    return f"PyTorch {torch.__version__} sees no CUDA device: {capabilities().problem}"
 
 
 def resolve_dtype(

@@ -33,8 +33,8 @@ class TorchCuda(Protocol):
     def check_build(self) -> None:
         """Raise `NoCudaTorch` if torch is built without CUDA."""
 
-    def initialise(self) -> None:
-        """Start torch's CUDA state; raises `NoCudaTorch` if it sees no GPU."""
+    def initialise(self, driver_version: int) -> None:
+        """Start torch's CUDA state; raises `NoCudaTorch` if it sees no GPU, `DriverTooOld` if the driver is why."""
 
     def device_count(self) -> int:
         """GPUs that torch sees."""
@@ -61,8 +61,15 @@ class _InstalledTorch:
                 "https://pytorch.org/get-started/locally shows for your system"
             )
 
-    def initialise(self) -> None:
+    def initialise(self, driver_version: int) -> None:
         if not torch.cuda.is_available():
+            built_for = str(torch.version.cuda)
+            if driver_version // 1000 < int(built_for.partition(".")[0]):
+                raise DriverTooOld(
+                    f"torch {torch.__version__} is built for CUDA {built_for}, and the NVIDIA driver has "
+                    f"{driver_api.version_text(driver_version)}: update the driver, or install an older CUDA build of "
+                    "torch with the command that https://pytorch.org/get-started/locally shows"
+                )
             raise NoCudaTorch(
                 f"torch {torch.__version__} sees no GPU; check that nvidia-smi lists one, that CUDA_VISIBLE_DEVICES "
                 f"does not hide it, and that its driver supports CUDA {torch.version.cuda}"
@@ -121,8 +128,7 @@ class CudaBackend:
         found = self._load_torch()
         found.check_build()
         # Its absence is the better reason than a torch that sees no GPU.
-        _ = self._driver
-        found.initialise()
+        found.initialise(self._driver.version)
         return found
 
     @cached_property
