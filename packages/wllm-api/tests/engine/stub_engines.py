@@ -1,10 +1,13 @@
 """Engine factories that misbehave; run in spawned children."""
 
+import gc
 import socket
 import time
+from collections import deque
 from typing import Any
 
 from wllm_api.engine.scripted import ScriptedEngine, ScriptedOptions
+from wllm_sched.errors import RequestRefused
 from wllm_sched.messages import Submit, TokenEvent
 
 EXPLODES = 300
@@ -53,3 +56,25 @@ def probed(options: dict[str, Any]) -> ScriptedEngine:
     if options["phase"] == "loading":
         time.sleep(600)
     return (_Busy if options["phase"] == "computing" else ScriptedEngine)(ScriptedOptions())
+
+
+class _Litter:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+class _Littering(ScriptedEngine):
+    def __init__(self, options: ScriptedOptions) -> None:
+        super().__init__(options)
+        self.model = [[number] for number in range(1_000_000)]
+
+    def submit(self, request: Submit) -> None:
+        recent: deque[_Litter] = deque(maxlen=20_000)  # who grows that old is not collected with the young
+        for _ in range(200_000):
+            recent.append(_Litter())
+        raise RequestRefused(str(sum(type(one) is _Litter for one in gc.get_objects())))
+
+
+def littering(options: dict[str, Any]) -> ScriptedEngine:
+    """Holds a million objects; leaves 200,000 that only the collector frees, and refuses with the number alive."""
+    return _Littering(ScriptedOptions(**options))

@@ -315,3 +315,12 @@ def test_an_engine_that_does_not_read_stops_no_server(running: Running) -> None:
             assert (await _read(big))[-1].finish_reason == "length"
 
     run(test())
+
+
+def test_garbage_does_not_wait_for_the_size_of_the_model(running: Running) -> None:
+    async def test() -> None:
+        async with running(factory="stub_engines:littering") as engine:
+            (event,) = await _read(engine.submit([5], SamplingParams()))
+            assert event.error is not None and 20_000 <= int(event.error) < 150_000
+
+    run(test())

@@ -95,7 +95,8 @@ class Sampler:
 
     def enter(self, new: NewSlot) -> None:
         """A request takes a slot."""
-        self._slots[new.slot] = new
+        # Not its tokens: the slot may stay idle for long, and a prompt is large.
+        self._slots[new.slot] = new._replace(token_ids=())
         self._settings = None
         self._bans.enter(new)
         self._penalties.enter(new)

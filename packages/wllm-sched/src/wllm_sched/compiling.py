@@ -32,10 +32,9 @@ class CompilingLine:
                 self.entries.append((request, future))
                 continue
             request.is_compiling = False
-            try:
-                yield request, future.result()
-            except GrammarFailed as error:
-                yield request, str(error)
+            # Not raised here: a caught error would hold this frame, and so itself and the request.
+            error = future.exception()
+            yield request, str(error) if isinstance(error, GrammarFailed) else future.result()
 
     def wait(self, timeout_s: float) -> None:
         """Return when a grammar is done, or when the time is up."""

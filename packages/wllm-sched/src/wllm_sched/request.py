@@ -97,6 +97,11 @@ class Request:
     prompt_counted: bool = False
     is_compiling: bool = False
 
+    @property
+    def unfinished(self) -> list[Sample]:
+        """The samples that have not ended."""
+        return [sample for sample in self.samples if not sample.finished]
+
     def share_prompt(self, table: BlockTable) -> list[Sample]:
         """The prompt is launched, in the blocks of `table`: keep them for the siblings, which may now be admitted."""
         if not self.held or self.prompt_table is not None:
@@ -115,7 +120,7 @@ class Request:
         """The grammar is ready: give every sample its own matcher; the one that computes the prompt, if any is left."""
         for sample in self.samples:
             sample.matcher = matcher.copy()
-        return next((one for one in self.samples if not one.finished and one not in self.held), None)
+        return next((one for one in self.unfinished if one not in self.held), None)
 
     def settle(self, sample: Sample) -> Sample | None:
         """`sample` now runs or has ended; the sibling that must compute the prompt in its place, if any."""

@@ -116,8 +116,8 @@ class Scheduler:
         request = self._requests.get(abort.request_id)
         if request is None:
             return
-        for sample in request.samples:
-            if not sample.finished and abort.index in (None, sample.index):
+        for sample in request.unfinished:
+            if abort.index in (None, sample.index):
                 if any(sample in flight.samples for flight in self._flights):
                     self._counters.aborts_in_flight_total += 1
                 self._end(sample, "abort")
@@ -371,10 +371,9 @@ class Scheduler:
         self._retire(sample)
 
     def _fail(self, request: Request, error: str, error_code: str | None) -> None:
-        for sample in request.samples:
-            if not sample.finished:
-                sample.table.forget()
-                self._end(sample, "error", error, error_code)
+        for sample in request.unfinished:
+            sample.table.forget()
+            self._end(sample, "error", error, error_code)
 
     def _retire(self, sample: Sample) -> None:
         request = sample.request
@@ -388,6 +387,9 @@ class Scheduler:
         self._settle(sample)
         if request.num_unfinished == 0:
             del self._requests[request.request_id]
+            # Samples know their request: a request that kept them would stay until the collector looks at old objects,
+            # and with it its tokens.
+            request.samples.clear()
 
     def _settle(self, sample: Sample) -> None:
         successor = sample.request.settle(sample)

@@ -10,15 +10,26 @@ import heapq
 
 from wllm_sched.request import Sample
 
+_SPARE = 16
+
 
 class WaitingLine:
-    """A priority queue of samples; one that finished while it waited is dropped when it would come up."""
+    """A priority queue of samples.
+
+    One that finished while it waited is dropped when it would come up, or when the line has doubled since it was last
+    cleared: behind a head that does not move, samples that come and are aborted would add up.
+    """
 
     def __init__(self) -> None:
         self._heap: list[Sample] = []
+        self._clear_at = _SPARE
 
     def push(self, sample: Sample) -> None:
         """Put `sample` where its priority and arrival belong."""
+        if len(self._heap) >= self._clear_at:
+            self._heap = [waiting for waiting in self._heap if not waiting.finished]
+            heapq.heapify(self._heap)
+            self._clear_at = 2 * len(self._heap) + _SPARE
         heapq.heappush(self._heap, sample)
 
     def head(self) -> Sample | None:

@@ -48,6 +48,9 @@ def main(channel: Channel, factory: str, options: Mapping[str, object]) -> None:
         # The model lives as long as the process: the collector need not look at it again.
         gc.collect()
         gc.freeze()
+        # Old garbage waits until a quarter as many objects were added as the last full collection left: those of the
+        # model and of torch must not count.
+        gc.collect()
         _serve(engine, inbox, outbox)
         engine.close()
     except Exception as error:
