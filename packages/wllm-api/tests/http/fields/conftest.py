@@ -53,6 +53,12 @@ class Seen:
         return self._jobs[0][1]
 
     @property
+    def forced(self) -> bool:
+        """Whether the whole answer has to have a form."""
+        grammar = self.params.grammar
+        return grammar is not None and grammar.opening is None
+
+    @property
     def ids(self) -> list[int]:
         """The first prompt as the engine got it."""
         self._require_answer()
@@ -128,6 +134,11 @@ class Probe:
         jobs = list(self._jobs)
         prompts = [self._client.post("/detokenize", json={"tokens": ids}).json()["prompt"] for ids, _ in jobs]
         return Seen(answer, jobs, prompts)
+
+    def get(self, path: str) -> httpx.Response:
+        """The answer to a request without a body."""
+        answer: httpx.Response = self._client.get(path)
+        return answer
 
     def check(self, path: str, case: Case) -> None:
         """The case's check holds, and would not if the server ignored the field."""

@@ -1,0 +1,121 @@
+"""Every field of a response request changes something that a client, a template or the engine can see."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from wllm_api.schemas.responses import ResponsesRequest
+
+PATH = "/v1/responses"
+USER = {"type": "message", "role": "user", "content": "Say hi."}
+LOOK = {"type": "function", "name": "look", "description": "Look at it", "parameters": {"properties": {"at": {}}}}
+NOW = {"type": "function", "name": "now"}
+NAMED = {"type": "function", "name": "look"}
+ALLOWED = {"type": "allowed_tools", "mode": "required", "tools": [NAMED]}
+CALL = {"type": "function_call", "call_id": "call_7", "name": "look", "arguments": '{"at": "it"}'}
+OUTPUT = {"type": "function_call_output", "call_id": "call_7", "output": "A cat"}
+THOUGHT = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
+FORM = {"type": "json_schema", "name": "form", "schema": {"type": "object", "properties": {"a": {"const": 1}}}}
+LOGPROBS = ["message.output_text.logprobs"]
+
+
+def ask(*items: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"temperature": 0, "input": list(items) or [USER], **fields}
+
+
+def rows(seen: Any) -> Any:
+    """The log-probabilities of the text."""
+    return seen.body["output"][0]["content"][0]["logprobs"]
+
+
+def calls(seen: Any) -> int:
+    return [item["type"] for item in seen.body["output"]].count("function_call")
+
+
+# What each case's check sees, see the folder's conftest.
+Seen = Any
+CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
+    ("model", ask(model="org/other-name"), lambda s: s.body["model"] == "org/other-name"),
+    ("input", ask(), lambda s: "Say hi." in s.prompt),
+    ("input.type", ask(USER, CALL, OUTPUT), lambda s: "A cat" in s.prompt),
+    ("input.role", ask(), lambda s: "user|" in s.prompt),
+    ("input.content", ask(), lambda s: "Say hi." in s.prompt),
+    ("input.call_id", ask(USER, CALL, OUTPUT), lambda s: "<tool_call>call_7 " in s.prompt),
+    ("input.name", ask(USER, CALL, OUTPUT), lambda s: '"name": "look"' in s.prompt),
+    ("input.arguments", ask(USER, CALL, OUTPUT), lambda s: '{"at": "it"}' in s.prompt),
+    ("input.output", ask(USER, CALL, OUTPUT), lambda s: "A cat" in s.prompt),
+    ("input.summary", ask(USER, THOUGHT, {**USER, "role": "assistant"}, USER), lambda s: "|Hm.\n" in s.prompt),
+    ("instructions", ask(instructions="Be brief."), lambda s: "Be brief." in s.prompt),
+    ("truncation", ask({**USER, "content": "a word " * 3000}, USER, truncation="auto"),
+     lambda s: "Say hi." in s.prompt and "a word" not in s.prompt),
+    ("tools", ask(tools=[LOOK]), lambda s: "Look at it" in s.prompt),
+    ("tools.name", ask(tools=[LOOK]), lambda s: '"name": "look"' in s.prompt),
+    ("tools.description", ask(tools=[LOOK]), lambda s: "Look at it" in s.prompt),
+    ("tools.parameters", ask(tools=[LOOK]), lambda s: '{"at": {}}' in s.prompt),
+    ("tool_choice", ask(tools=[LOOK], tool_choice="required"), lambda s: s.forced),
+    ("tool_choice.type", ask(tools=[LOOK], tool_choice=NAMED), lambda s: s.forced),
+    ("tool_choice.name", ask(tools=[LOOK], tool_choice=NAMED), lambda s: s.forced),
+    ("tool_choice.mode", ask(tools=[LOOK, NOW], tool_choice=ALLOWED), lambda s: s.forced),
+    ("tool_choice.tools", ask(tools=[LOOK, NOW], tool_choice=ALLOWED), lambda s: "now" not in s.prompt),
+    ("tool_choice.tools.type", ask(tools=[LOOK, NOW], tool_choice=ALLOWED), lambda s: "now" not in s.prompt),
+    ("tool_choice.tools.name", ask(tools=[LOOK, NOW], tool_choice=ALLOWED), lambda s: "now" not in s.prompt),
+    ("max_output_tokens", ask(max_output_tokens=3), lambda s: s.body["usage"]["output_tokens"] == 3),
+    ("temperature", ask(temperature=0.25), lambda s: s.params.temperature == 0.25),
+    ("top_p", ask(top_p=0.5), lambda s: s.params.top_p == 0.5),
+    ("top_k", ask(top_k=7), lambda s: s.params.top_k == 7),
+    ("min_p", ask(min_p=0.125), lambda s: s.params.min_p == 0.125),
+    ("repetition_penalty", ask(repetition_penalty=1.5), lambda s: s.params.repetition_penalty == 1.5),
+    ("seed", ask(seed=-5), lambda s: s.params.seed == -5),
+    ("cache_salt", ask(cache_salt="mine"), lambda s: s.params.cache_salt == "mine"),
+    ("top_logprobs", ask(top_logprobs=2, include=LOGPROBS), lambda s: len(rows(s)[0]["top_logprobs"]) == 2),
+    ("include", ask(include=LOGPROBS), lambda s: len(rows(s)) > 5),
+    ("metadata", ask(metadata={"a": "b"}), lambda s: s.body["metadata"] == {"a": "b"}),
+    ("reasoning", ask(reasoning={"effort": "low"}), lambda s: "low True " in s.prompt),
+    ("reasoning.effort", ask(reasoning={"effort": "low"}), lambda s: "low True " in s.prompt),
+    ("text", ask(text={"format": FORM}), lambda s: s.params.grammar.bounds_numbers),
+    ("text.format", ask(text={"format": FORM}), lambda s: s.params.grammar.bounds_numbers),
+    ("stream", ask(stream=True), lambda s: s.streams),
+]  # fmt: skip
+CALLER_CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
+    ("parallel_tool_calls", ask(tools=[LOOK], parallel_tool_calls=False), lambda s: calls(s) == 1),
+]
+KEPT = {"input.id", "previous_response_id", "store"}
+WITHOUT_EFFECT = {
+    # There is one value.
+    "tools.type",
+    # Forced calls are held to their schemas, with or without it.
+    "tools.strict",
+    # No chat template knows it.
+    "text.verbosity",
+}
+
+
+@pytest.mark.parametrize("case", CASES, ids=[field for field, _, _ in CASES])
+def test_field(probe: Any, case: Any) -> None:
+    probe.check(PATH, case)
+
+
+@pytest.mark.parametrize("case", CALLER_CASES, ids=[field for field, _, _ in CALLER_CASES])
+def test_field_of_an_answer_with_calls(caller: Any, case: Any) -> None:
+    caller.check(PATH, case)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_fields_of_what_is_kept(probe: Any, stream: bool) -> None:
+    """The fields in `KEPT`, which only later requests can tell of."""
+
+    def kept(**fields: Any) -> str:
+        seen = probe.post(PATH, ask({**USER, "content": "Remember.", "id": "msg_mine"}, stream=stream, **fields))
+        response_id: str = seen.lines[-1]["response"]["id"] if stream else seen.body["id"]
+        return response_id
+
+    first = kept()
+    assert "Remember." in probe.post(PATH, ask(previous_response_id=first)).prompt
+    assert probe.get(f"{PATH}/{first}/input_items").json()["data"][0]["id"] == "msg_mine"
+    assert probe.get(f"{PATH}/{kept(store=False)}").status_code == 404
+    assert probe.get(f"{PATH}/{first}").status_code == 200
+
+
+def test_every_field_has_a_case(complete: Callable[..., None]) -> None:
+    complete([*CASES, *CALLER_CASES], ResponsesRequest, WITHOUT_EFFECT | KEPT)
