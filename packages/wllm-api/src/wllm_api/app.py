@@ -14,6 +14,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.routing import Match
 
 from wllm_api.api_keys import checked_keys
 from wllm_api.client import EngineClient
@@ -37,6 +38,8 @@ from wllm_api.tools import REASONING_PARSERS, TOOL_PARSERS
 from wllm_api.tracing import RequestTracer
 from wllm_api.version import package_version
 from wllm_sched.messages import ModelInfo
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 def create_app(
@@ -153,6 +156,8 @@ async def _routing_error(request: Request, error: Exception) -> Response:
         refusal = NotFound(f"There is no route {request.method} {path}. /openapi.json lists those that there are.")
     elif error.status_code == 405:
         refusal = MethodNotAllowed(f"The route {path} does not take {request.method}.")
+        refusal.headers["Allow"] = ", ".join(_methods(request))
+        return refusal_response(refusal, request.scope)
     else:
         refusal = InvalidRequest(f"The request cannot be taken: {error.detail}.")
     refusal.headers |= error.headers or {}
@@ -164,6 +169,16 @@ async def _wrong_parameter(request: Request, error: Exception) -> Response:
     first = error.errors()[0]
     name = str(first["loc"][-1])
     return refusal_response(InvalidRequest(f"'{name}': {first['msg']}.", param=name), request.scope)
+
+
+def _methods(request: Request) -> list[str]:
+    # Several routes may share a path; the router names the methods of the first one only.
+    routes = request.app.router.routes
+    kept = {
+        name: request.scope[name] for name in ("type", "path", "root_path", "headers", "app") if name in request.scope
+    }
+    scopes = {method: {**kept, "method": method} for method in METHODS}
+    return [name for name, scope in scopes.items() if any(one.matches(scope)[0] == Match.FULL for one in routes)]
 
 
 async def _nobody(request: Request, error: Exception) -> Response:

@@ -32,14 +32,18 @@ def refusal_response(refusal: HttpError, scope: Scope) -> JSONResponse:
     path = scope["path"]
     if is_anthropic(path):
         return JSONResponse(anthropic_body(refusal, scope), anthropic_status(refusal), refusal.headers)
-    is_ollama = f"/{path.lstrip('/')}".startswith("/api/")
-    body = ollama_body(refusal) if is_ollama else refusal.body()
+    body = ollama_body(refusal) if is_ollama(path) else refusal.body()
     return JSONResponse(body, refusal.status, refusal.headers)
 
 
 def ollama_body(refusal: HttpError) -> dict[str, object]:
     """Ollama's error object: a text and nothing else."""
     return {"error": refusal.message}
+
+
+def is_ollama(path: str) -> bool:
+    """Whether `path` belongs to Ollama's API."""
+    return path.lstrip("/").startswith("api/")
 
 
 def is_anthropic(path: str) -> bool:

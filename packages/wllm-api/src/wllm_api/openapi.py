@@ -1,4 +1,4 @@
-"""Puts the request bodies into `/openapi.json`.
+"""Puts the request bodies, and what there is to say of answers, into `/openapi.json`.
 
 The routes read their bodies themselves (see `bodies`), so FastAPI does not know them.
 """
@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
+from wllm_api.openapi_answers import describe_answers
 from wllm_api.schemas.base import Body
 from wllm_api.schemas.chat import ChatRequest
 from wllm_api.schemas.completions import CompletionRequest
@@ -58,6 +59,7 @@ def _schema(app: FastAPI) -> dict[str, Any]:
         known[reference["$ref"].rpartition("/")[2]]["description"] = _told(model)
         content = {"application/json": {"schema": reference}}
         schema["paths"][path]["post"]["requestBody"] = {"required": True, "content": content}
+    describe_answers(schema, BODIES)
     return schema
 
 
