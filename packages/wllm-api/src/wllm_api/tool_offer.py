@@ -74,6 +74,11 @@ def tool_offer(use: ToolUse, model: ServedModel) -> ToolOffer:
     return ToolOffer(tools, named, required, use.parallel)
 
 
+def can_call(model: ServedModel) -> bool:
+    """Whether tools can be offered to the model: it is shown them, and it is known how it writes calls."""
+    return model.format.tools is not None and (model.shows_tools or model.format.tools == TOLD_IN_WORDS)
+
+
 def _check_format(model: ServedModel) -> None:
     if model.format.tools is None:
         raise Unsupported(
@@ -81,7 +86,7 @@ def _check_format(model: ServedModel) -> None:
             "out, force a call by 'tool_choice', or start the server with --tool-parser.",
             param="tools",
         )
-    if not model.shows_tools and model.format.tools != TOLD_IN_WORDS:
+    if not can_call(model):
         raise Unsupported(
             "'tools' cannot be used: this model's chat template does not show any, and it is not told in words how to "
             f"write calls for the parser '{model.format.tools}'. Start the server with --tool-parser {TOLD_IN_WORDS}.",

@@ -223,7 +223,7 @@ def test_tags_show_and_ps(client: httpx.Client) -> None:
     shown = client.post("/api/show", json={"name": tags[0]["name"], "verbose": True}).json()
     family = shown["model_info"]["general.architecture"]
     assert shown["model_info"][f"{family}.context_length"] == 4096
-    assert shown["capabilities"] == ["completion"]
+    assert shown["capabilities"] == ["completion", "tools"]
     assert "<|im_start|>" in shown["template"]
     assert tags[0]["details"] == shown["details"]
     for path in ("/", "/api/version", "/api/tags"):

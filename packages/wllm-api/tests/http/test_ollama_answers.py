@@ -9,10 +9,12 @@ from typing import Any, cast
 import pytest
 
 from wllm_api.answers.logprobs import LogprobsFormat
+from wllm_api.answers.message import MessageText
 from wllm_api.answers.ollama import Clock, OllamaAnswer, timestamp
 from wllm_api.engine.scripted_model import build_tokenizer
 from wllm_api.generation import Generation
 from wllm_api.text import TextDelta, Tokenizer
+from wllm_api.tools import AnswerParser, plain
 from wllm_sched.plan import TokenLogprobs
 
 
@@ -52,7 +54,10 @@ def cut(text: str, ids: list[int], pieces: int, rng: random.Random) -> list[Text
 
 def answer(deltas: list[TextDelta], *, chat: bool, logprobs: LogprobsFormat | None) -> OllamaAnswer:
     generation = cast("Generation", CutGeneration(deltas))
-    return OllamaAnswer(generation, model_name="m", chat=chat, logprobs=logprobs, clock=Clock(0, 5))
+    text = MessageText(
+        AnswerParser(plain, exact=True), show_reasoning=True, max_calls=None, short_ids=False, named=False
+    )
+    return OllamaAnswer(generation, text, model_name="m", chat=chat, logprobs=logprobs, clock=Clock(0, 5))
 
 
 async def lines_of(one: OllamaAnswer) -> list[dict[str, Any]]:

@@ -19,10 +19,17 @@ def test_unknown_names(client: httpx.Client, path: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(("path", "body", "named"), [
-    ("/api/chat", {"messages": USER, "format": "json"}, "format"),
-    ("/api/chat", {"messages": USER, "format": {"type": "object"}}, "format"),
-    ("/api/generate", {"prompt": "x", "format": "json"}, "format"),
-    ("/api/chat", {"messages": USER, "tools": [{"type": "function"}]}, "tools"),
+    ("/api/chat", {"messages": USER, "format": "xml"}, "format"),
+    ("/api/chat", {"messages": USER, "format": 3}, "format"),
+    ("/api/chat", {"messages": USER, "format": {"type": "nope"}}, "format"),
+    ("/api/generate", {"prompt": "x", "format": {"minContains": 2}}, "'format' cannot be used"),
+    ("/api/chat", {"messages": USER, "tools": [{"type": "function"}]}, "tools[0].function"),
+    ("/api/chat", {"messages": USER, "tools": [{"type": "other", "function": {"name": "f"}}]}, "tools[0].type"),
+    ("/api/chat", {"messages": USER, "tools": {"name": "f"}}, "tools"),
+    ("/api/chat", {"messages": USER, "think": "hard"}, "think"), ("/api/chat", {"messages": USER, "think": 1}, "think"),
+    ("/api/chat", {"messages": USER, "truncate": "x"}, "truncate"),
+    ("/api/generate", {"prompt": "x", "raw": True, "think": True}, "think"),
+    ("/api/generate", {"prompt": "x", "suffix": "y", "system": "z"}, "system"),
     ("/api/chat", {"messages": USER, "think": True}, "think"),
     ("/api/chat", {"messages": USER, "think": "high"}, "think"),
     ("/api/chat", {"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]}, "images"),

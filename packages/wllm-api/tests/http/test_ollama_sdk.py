@@ -28,7 +28,7 @@ def test_models(sdk: ollama.Client) -> None:
     assert first.context_length == 4096
     assert first.expires_at is not None
     shown = sdk.show("scripted")
-    assert shown.capabilities == ["completion"]
+    assert shown.capabilities == ["completion", "tools"]
     assert shown.template
     assert shown.modelinfo
 
@@ -90,7 +90,7 @@ def test_errors(sdk: ollama.Client) -> None:
     assert unknown.value.status_code == 404
     assert unknown.value.error.startswith("model 'nope' not found")
     with pytest.raises(ollama.ResponseError) as streamed:
-        list(sdk.generate("scripted", "x", format="json", stream=True))
+        list(sdk.generate("scripted", "x", suffix="y", stream=True))
     assert streamed.value.status_code == 400
     with pytest.raises(ollama.ResponseError, match="num_ctx"):
         sdk.chat("scripted", messages=USER, options={"num_ctx": 1_000_000})

@@ -7,7 +7,7 @@ the prompt, the form of the answer, the parser that takes it apart.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fastapi import Request
@@ -117,6 +117,35 @@ async def chat_turn(request: Request, conversation: Conversation, wishes: Wishes
             max_calls=None if conversation.tools.parallel else 1,
             short_ids=model.format.short_ids,
             named=offer.named is not None,
+        ),
+    )
+
+
+async def plain_turn(
+    request: Request,
+    token_ids: list[int],
+    wishes: Wishes,
+    model: ServedModel,
+    *,
+    also_stop_at: Collection[int] = (),
+) -> ChatTurn:
+    """A turn that goes on from a text instead of a conversation; all that comes is shown. Raises `InvalidRequest`."""
+    params = sampling_params(
+        wishes.fields,
+        model,
+        max_tokens=wishes.room(len(token_ids)),
+        logprobs=wishes.logprobs,
+        prompt_logprobs=None,
+        cache_salt=cache_salt(request, wishes.fields),
+        grammar=await grammar_for(wishes.fields, model, wishes.forms),
+        also_stop_at=also_stop_at,
+    )
+    return ChatTurn(
+        generation=Generation(serving_of(request), model, [Job(token_ids, params)]),
+        params=params,
+        prompt_token_ids=token_ids,
+        new_message=lambda: MessageText(
+            AnswerParser(plain, exact=True), show_reasoning=True, max_calls=None, short_ids=False, named=False
         ),
     )
 

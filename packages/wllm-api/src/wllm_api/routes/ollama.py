@@ -12,16 +12,17 @@ from wllm_api.answers.logprobs import LogprobsFormat
 from wllm_api.answers.ollama import Clock, OllamaAnswer, answer_part
 from wllm_api.bodies import body_of
 from wllm_api.disconnect import until_disconnect
-from wllm_api.generation import Generation, Job
-from wllm_api.http_errors import InvalidRequest
-from wllm_api.messages import chat_prompt
+from wllm_api.grammars import Constraint
+from wllm_api.grammars.constraint import Kind
+from wllm_api.http_errors import InvalidRequest, Unsupported
 from wllm_api.model import ServedModel
 from wllm_api.ndjson import LineStream
-from wllm_api.params import sampling_params
-from wllm_api.routes.common import cache_salt, serving_of
+from wllm_api.routes.chat_turn import ChatTurn, Conversation, Wishes, chat_turn, plain_turn
+from wllm_api.routes.common import serving_of
 from wllm_api.routes.ollama_models import served_name
 from wllm_api.schemas.chat import ChatMessage
 from wllm_api.schemas.ollama import GenerationBody, OllamaChatRequest, OllamaGenerateRequest
+from wllm_api.schemas.tools import ToolUse
 
 router = APIRouter()
 
@@ -32,15 +33,12 @@ async def chat(request: Request, body: Annotated[OllamaChatRequest, Depends(body
     clock, model = await _model(request, body)
     if not body.messages:
         return _loaded(body, chat=True)
-    try:
-        messages = [message.plain() for message in body.messages]
-    except RecursionError:
-        raise InvalidRequest(
-            "The arguments of a tool call are nested too deeply. Send flatter JSON.", param="messages"
-        ) from None
-    text = await _through_template(messages, body, model)
-    token_ids = await model.encode(text, add_special_tokens=False, param="messages")
-    return await _answer(request, body, model, token_ids, clock)
+    messages = [message.plain() for message in body.messages]
+    conversation = Conversation(
+        messages=messages, tools=ToolUse(body.tools), variables=body.template_variables, may_drop=body.truncate
+    )
+    turn = await chat_turn(request, conversation, _wishes(body, model), model)
+    return await _answer(request, body, turn, model, clock)
 
 
 @router.post("/generate")
@@ -49,17 +47,25 @@ async def generate(
 ) -> Response:
     """Answer one prompt, as JSON lines unless `stream` is false."""
     clock, model = await _model(request, body)
-    if not body.prompt:
+    if not body.prompt and not body.suffix:
         return _loaded(body, chat=False)
     # A model without any template completes texts; what a `system` would mean to it nobody can say.
-    raw = body.raw or (model.info.chat_template is None and not body.system)
-    if raw:
-        text = body.prompt
+    if body.raw or body.suffix or (model.info.chat_template is None and not body.system):
+        if body.suffix:
+            token_ids = await model.fill_in(body.prompt, body.suffix, add_special_tokens=True)
+        else:
+            token_ids = await model.encode(body.prompt, add_special_tokens=True, param="prompt")
+        ends = model.infill.ends if body.suffix and model.infill else ()
+        turn = await plain_turn(request, token_ids, _wishes(body, model), model, also_stop_at=ends)
     else:
         system = [ChatMessage(role="system", content=body.system)] if body.system else []
-        text = await _through_template([*system, ChatMessage(role="user", content=body.prompt)], body, model)
-    token_ids = await model.encode(text, add_special_tokens=raw, param="prompt")
-    return await _answer(request, body, model, token_ids, clock)
+        conversation = Conversation(
+            messages=[*system, ChatMessage(role="user", content=body.prompt)],
+            variables=body.template_variables,
+            param="prompt",
+        )
+        turn = await chat_turn(request, conversation, _wishes(body, model), model)
+    return await _answer(request, body, turn, model, clock)
 
 
 async def _model(request: Request, body: GenerationBody) -> tuple[Clock, ServedModel]:
@@ -67,6 +73,12 @@ async def _model(request: Request, body: GenerationBody) -> tuple[Clock, ServedM
     serving = serving_of(request)
     model = await serving.model(served_name(serving, body.model))
     body.options.check_context(model.info.max_model_len)
+    if body.think and model.format.reasoning is None:
+        raise Unsupported(
+            f"'think' cannot be used: how '{body.model}' writes thoughts is not known from its chat template. Leave it "
+            "out.",
+            param="think",
+        )
     return Clock(arrived, time.perf_counter_ns()), model
 
 
@@ -80,37 +92,30 @@ def _loaded(body: GenerationBody, *, chat: bool) -> Response:
     return JSONResponse({**answer_part(body.model, chat=chat), "done": True, "done_reason": "load"})
 
 
-async def _through_template(messages: list[ChatMessage], body: GenerationBody, model: ServedModel) -> str:
-    return await chat_prompt(
-        messages,
-        model,
-        add_generation_prompt=True,
-        continue_final_message=False,
-        extra=body.template_variables,
-    )
-
-
-async def _answer(
-    request: Request, body: GenerationBody, model: ServedModel, token_ids: list[int], clock: Clock
-) -> Response:
-    serving = serving_of(request)
-    chat = isinstance(body, OllamaChatRequest)
-    fields = body.options.sampling()
-    params = sampling_params(
-        fields,
-        model,
-        max_tokens=model.room(len(token_ids), body.options.max_tokens, "messages" if chat else "prompt"),
+def _wishes(body: GenerationBody, model: ServedModel) -> Wishes:
+    forms = []
+    if body.format is not None:
+        kind: Kind = "json_object" if body.format == "json" else "json"
+        forms.append(Constraint(kind, None if body.format == "json" else body.format, "format"))
+    param = "messages" if isinstance(body, OllamaChatRequest) else "prompt"
+    return Wishes(
+        fields=body.options.sampling(),
+        room=lambda length: model.room(length, body.options.max_tokens, param),
+        forms=forms,
         logprobs=body.top_logprobs if body.logprobs else None,
-        prompt_logprobs=None,
-        cache_salt=cache_salt(request, fields),
+        show_reasoning=body.shows_thoughts,
     )
+
+
+async def _answer(request: Request, body: GenerationBody, turn: ChatTurn, model: ServedModel, clock: Clock) -> Response:
     answer = OllamaAnswer(
-        Generation(serving, model, [Job(token_ids, params)]),
+        turn.generation,
+        turn.new_message(),
         model_name=body.model,
-        chat=chat,
+        chat=isinstance(body, OllamaChatRequest),
         logprobs=LogprobsFormat(model.tokenizer, as_ids=False) if body.logprobs else None,
         clock=clock,
     )
     if body.stream:
-        return LineStream(answer.stream(), serving.limits)
+        return LineStream(answer.stream(), serving_of(request).limits)
     return JSONResponse(await until_disconnect(request, answer.whole()))

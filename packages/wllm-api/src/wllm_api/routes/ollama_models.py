@@ -14,9 +14,11 @@ from fastapi import APIRouter, Depends, Request, Response
 from wllm_api.answers.ollama import timestamp
 from wllm_api.bodies import body_of
 from wllm_api.http_errors import InvalidRequest, NotFound
+from wllm_api.model import ServedModel
 from wllm_api.routes.common import serving_of
 from wllm_api.schemas.ollama import EmbedRequest, ShowRequest
 from wllm_api.serving import Serving
+from wllm_api.tool_offer import can_call
 from wllm_api.version import package_version
 from wllm_sched.messages import ModelInfo
 
@@ -86,7 +88,8 @@ async def show(request: Request, body: Annotated[ShowRequest, Depends(body_of(Sh
     """What is known of the model."""
     serving = serving_of(request)
     name = served_name(serving, body.model or body.name)
-    info = (await serving.model(name)).info
+    model = await serving.model(name)
+    info = model.info
     family = _family(info)
     return {
         "modelfile": "",
@@ -99,7 +102,7 @@ async def show(request: Request, body: Annotated[ShowRequest, Depends(body_of(Sh
             f"{family}.context_length": info.max_model_len,
             f"{family}.vocab_size": info.vocab_size,
         },
-        "capabilities": ["completion"],
+        "capabilities": _capabilities(model),
         "modified_at": timestamp(serving.created),
     }
 
@@ -126,6 +129,16 @@ async def manage(request: Request) -> None:
         f"and requests cannot change what is on its disk. It has: {', '.join(serving_of(request).names)}. "
         "Start another server for another model."
     )
+
+
+def _capabilities(model: ServedModel) -> list[str]:
+    known = {
+        "completion": True,
+        "tools": model.template is not None and can_call(model),
+        "thinking": model.template is not None and model.format.reasoning is not None,
+        "insert": model.infill is not None,
+    }
+    return [name for name, is_there in known.items() if is_there]
 
 
 def _listed(name: str, serving: Serving) -> dict[str, object]:

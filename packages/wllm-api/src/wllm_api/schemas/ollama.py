@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -11,9 +10,10 @@ from pydantic import BeforeValidator, Field, StrictInt, StrictStr, model_validat
 
 from wllm_api.http_errors import Unsupported
 from wllm_api.schemas.base import Body, Flag, Part
-from wllm_api.schemas.chat import ChatMessage, FunctionCall, ToolCall
+from wllm_api.schemas.chat import ChatMessage, earlier_call
 from wllm_api.schemas.ollama_options import Options
 from wllm_api.schemas.sampling import MAX_LOGPROBS
+from wllm_api.schemas.tools import MAX_TOOLS, Tool
 
 _NUMBER, _UNIT = r"(\d+(\.\d*)?|\.\d+)", "(ns|us|µs|μs|ms|s|m|h)"
 _DURATION = re.compile(f"[+-]?({_NUMBER}|({_NUMBER}{_UNIT})+)")
@@ -26,18 +26,34 @@ def _duration(value: object) -> object:
     return str(value)
 
 
+def _format(value: object) -> object:
+    if isinstance(value, str) and value not in ("", "json"):
+        raise ValueError(f"is {value!r:.80}; use 'json', or a JSON schema as an object")
+    return None if value == "" else value
+
+
+def _think(value: object) -> object:
+    if not isinstance(value, bool) and value not in ("low", "medium", "high", "max"):
+        raise ValueError("must be true, false, 'low', 'medium', 'high' or 'max'")
+    return value
+
+
 class OllamaCall(Part):
     """The function of an earlier tool call; its arguments are an object, not text."""
 
     name: StrictStr
+    """The function."""
     arguments: dict[str, Any] = Field(default_factory=dict)
+    """Its arguments by name."""
 
 
 class OllamaToolCall(Part):
     """A call that the assistant made earlier."""
 
     id: StrictStr = ""
+    """What the result of the call may refer to."""
     function: OllamaCall
+    """What was called."""
 
 
 class OllamaMessage(Part):
@@ -46,23 +62,21 @@ class OllamaMessage(Part):
     unsupported: ClassVar[Mapping[str, tuple[object, ...]]] = {"images": ([],)}
 
     role: Literal["system", "user", "assistant", "tool"]
+    """Who speaks."""
     content: StrictStr = ""
+    """The text."""
     thinking: StrictStr | None = None
+    """An earlier thought of the assistant."""
     tool_calls: list[OllamaToolCall] = Field(default_factory=list)
+    """Earlier calls of the assistant."""
     tool_name: StrictStr | None = None
+    """The tool whose result this is."""
     tool_call_id: StrictStr | None = None
+    """The call whose result this is."""
 
     def plain(self) -> ChatMessage:
-        """The same as OpenAI's API writes it; raises `RecursionError` for arguments that are nested too deeply."""
-        calls = [
-            ToolCall(
-                id=call.id,
-                function=FunctionCall(
-                    name=call.function.name, arguments=json.dumps(call.function.arguments, ensure_ascii=False)
-                ),
-            )
-            for call in self.tool_calls
-        ]
+        """The same as OpenAI's API writes it; raises `InvalidRequest`."""
+        calls = [earlier_call(call.id, call.function.name, call.function.arguments) for call in self.tool_calls]
         return ChatMessage(
             role=self.role,
             content=self.content,
@@ -77,38 +91,36 @@ class OllamaBody(Body):
     """What all of Ollama's requests hold."""
 
     model: Annotated[StrictStr, Field(min_length=1)]
+    """One of the served names, with or without `:latest`."""
 
 
 class GenerationBody(OllamaBody):
     """What /api/chat and /api/generate share. `keep_alive` changes nothing: the model stays as long as the server."""
 
-    unsupported: ClassVar[Mapping[str, tuple[object, ...]]] = {
-        "format": ("",),
-        "shift": (False,),
-        "truncate": (False,),
-    }
+    unsupported: ClassVar[Mapping[str, tuple[object, ...]]] = {"shift": (False,)}
 
     stream: Flag = True
+    """Lines as they come, or one object."""
     options: Options = Options()
+    """Sampling and limits."""
+    format: Annotated[dict[str, Any] | StrictStr | None, BeforeValidator(_format)] = None
+    """`json`, or a JSON schema that the answer is held to."""
     keep_alive: Annotated[str, BeforeValidator(_duration)] = "5m"
-    think: Flag | None = None
+    """Without effect: the model stays as long as the server."""
+    think: Annotated[bool | Literal["low", "medium", "high", "max"] | None, BeforeValidator(_think)] = None
+    """Whether the model thinks, and how long; its thoughts come apart. The model's own way where absent."""
     logprobs: Flag = False
+    """The log-probability of each token."""
     top_logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_LOGPROBS)] = 0
+    """How many alternatives each of them has."""
 
     @classmethod
     def refuse_unsupported(cls, data: Mapping[str, object]) -> None:
-        """Also options, and thinking apart from the answer."""
+        """Also options."""
         super().refuse_unsupported(data)
         options = data.get("options")
         if isinstance(options, dict):
             Options.refuse_unsupported(options)
-        think = data.get("think")
-        if think is not None and think is not False:
-            raise Unsupported(
-                "'think' is not supported by this server, which does not part thinking from the answer. Leave it out, "
-                "or send false to a model that can do without.",
-                param="think",
-            )
 
     @model_validator(mode="after")
     def _top_needs_logprobs(self) -> Self:
@@ -122,17 +134,27 @@ class GenerationBody(OllamaBody):
         return not re.search(r"[1-9]", self.keep_alive)
 
     @property
+    def shows_thoughts(self) -> bool:
+        """Whether thoughts are to be seen."""
+        return self.think is not False
+
+    @property
     def template_variables(self) -> dict[str, object]:
         """What the chat template is told beside the messages."""
+        if isinstance(self.think, str):
+            return {"enable_thinking": True, "reasoning_effort": self.think}
         return {} if self.think is None else {"enable_thinking": self.think}
 
 
 class OllamaChatRequest(GenerationBody):
     """A conversation; no messages ask only whether the model is there."""
 
-    unsupported: ClassVar[Mapping[str, tuple[object, ...]]] = {**GenerationBody.unsupported, "tools": ([],)}
-
     messages: list[OllamaMessage] = Field(default_factory=list)
+    """The conversation; without any, the question is whether the model is there."""
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    """Functions that the model may call."""
+    truncate: Flag = False
+    """Whether the oldest turns of a conversation that does not fit are left out."""
 
     @classmethod
     def refuse_unsupported(cls, data: Mapping[str, object]) -> None:
@@ -154,19 +176,26 @@ class OllamaGenerateRequest(GenerationBody):
         "height": (0,),
         "images": ([],),
         "steps": (0,),
-        "suffix": ("",),
         "template": ("",),
+        "truncate": (False,),
         "width": (0,),
     }
 
     prompt: StrictStr = ""
+    """What is asked; when it is empty, whether the model is there."""
+    suffix: StrictStr = ""
+    """What comes after the answer, for models that fill in the middle."""
     system: StrictStr = ""
+    """A system message in front of the prompt."""
     raw: Flag = False
+    """The prompt as it is, without the chat template."""
 
     @model_validator(mode="after")
     def _raw_means_raw(self) -> Self:
-        if self.raw and self.system:
-            raise ValueError("'system' is not allowed with 'raw': true, which sends the prompt as it is")
+        reason = "'raw': true" if self.raw else "'suffix'" if self.suffix else None
+        for name in ("system", "think"):
+            if reason is not None and getattr(self, name):
+                raise ValueError(f"'{name}' is not allowed with {reason}, which goes without the chat template")
         return self
 
 
@@ -176,7 +205,9 @@ class ShowRequest(Body):
     no_effect: ClassVar[frozenset[str]] = frozenset({"options", "system", "template", "verbose"})
 
     model: StrictStr = ""
+    """One of the served names, with or without `:latest`."""
     name: StrictStr = ""
+    """An older name of `model`."""
 
     @model_validator(mode="after")
     def _has_a_name(self) -> Self:

@@ -41,17 +41,29 @@ class Options(Part):
     unsupported: ClassVar[Mapping[str, tuple[float, ...]]] = {"mirostat": (0,), "tfs_z": (1,), "typical_p": (1,)}
 
     temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
+    """0 for the likeliest token each time."""
     top_k: Annotated[Whole, Field(ge=-1)] | None = None
+    """How many of the likeliest tokens are drawn from; 0 or -1 for all."""
     top_p: Annotated[Number, Field(ge=0, le=1)] | None = None
+    """The share of probability that tokens are drawn from."""
     min_p: Annotated[Number, Field(ge=0, le=1)] | None = None
+    """The least probability of a token, as a share of that of the likeliest."""
     repeat_penalty: Annotated[Number, Field(gt=0)] | None = None
+    """Above 1: tokens of prompt and answer become less likely."""
     repeat_last_n: Annotated[Whole, Field(ge=-1)] | None = None
+    """-1: penalties look at the whole text, which is all there is; 0: no penalties."""
     presence_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
+    """Taken from tokens that the answer has already."""
     frequency_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
+    """The same, for each time that it has them."""
     seed: Annotated[Whole, Field(ge=-INT64, lt=INT64)] | None = None
+    """Equal requests with equal seeds have equal answers; -1 for none."""
     stop: StopList = Field(default_factory=list)
+    """Texts that end the answer."""
     num_predict: Annotated[Whole, Field(ge=-2)] | None = None
+    """The most tokens of the answer; 0, -1 and -2 for all that fit."""
     num_ctx: Annotated[Whole, Field(ge=0)] = 0
+    """The least context that the client counts on."""
 
     @classmethod
     def refuse_unsupported(cls, options: Mapping[str, object]) -> None:
