@@ -109,6 +109,32 @@ def test_an_exception_in_a_step_is_told(running: Running) -> None:
     run(test())
 
 
+def test_an_engine_that_hangs_is_ended_and_comes_back(running: Running) -> None:
+    """R34: no request waits for ever."""
+
+    async def test() -> None:
+        async with running({"step_s": 60.0}, step_timeout_s=0.5) as engine:
+            events = await _read(engine.submit([5], ENDLESS))
+            assert (events[-1].finish_reason, events[-1].error_code) == ("error", "engine_died")
+            assert "no step ended within 0.5 s" in (events[-1].error or "")
+            assert engine.state == "restarting"
+            await engine.wait_ready()
+            assert engine.num_restarts == 1
+
+    run(test())
+
+
+def test_slow_steps_and_idle_times_are_no_hang(running: Running) -> None:
+    async def test() -> None:
+        async with running({"step_s": 0.3}, step_timeout_s=2.0) as engine:
+            events = await _read(engine.submit([5], SamplingParams(max_tokens=10, ignore_eos=True)))
+            assert events[-1].finish_reason == "length"
+            await asyncio.sleep(2.5)
+            assert (engine.state, engine.num_restarts) == ("ready", 0)
+
+    run(test())
+
+
 def test_three_crashes_are_the_end(running: Running) -> None:
     async def test() -> None:
         failures: list[str] = []

@@ -23,6 +23,8 @@ from wllm_sched.sampling import SamplingParams
 logger = logging.getLogger(__name__)
 
 _FIRST_BACKOFF_S = 0.5
+# Looks at a silent engine before it counts as hung. Looks, not seconds: a computer that slept must not end its engine.
+_LOOKS = 10
 
 _WHY_UNAVAILABLE: Mapping[EngineState, str] = {
     "loading": "The model is still loading. Send the request again in a few seconds.",
@@ -36,7 +38,8 @@ class EngineProcess:
     """Runs `factory` ("module:function") on `options` in a spawned process, and starts it again when it dies.
 
     `on_restart()` is called after each restart. `on_failed(text)` is called when the engine is given up: after
-    `max_crashes` within `window_s` seconds, or at once when the factory raises on the first start.
+    `max_crashes` within `window_s` seconds, or at once when the factory raises on the first start. An engine that has
+    requests and ends no step within `step_timeout_s` seconds hangs: it is ended, and started again as after a crash.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class EngineProcess:
         on_failed: Callable[[str], None] | None = None,
         max_crashes: int = 3,
         window_s: float = 300.0,
+        step_timeout_s: float = 600.0,
     ) -> None:
         self.state: EngineState = "stopped"
         self.info: ModelInfo | None = None
@@ -61,6 +65,9 @@ class EngineProcess:
         self._on_failed = on_failed
         self._max_crashes = max_crashes
         self._window_s = window_s
+        self._step_timeout_s = step_timeout_s
+        self._silent_looks = 0
+        self._next_look: asyncio.TimerHandle | None = None
         self._crashes: deque[float] = deque()
         self._request_ids = itertools.count()
         self._streams: dict[int, RequestStream] = {}
@@ -136,10 +143,25 @@ class EngineProcess:
         self._spawned = SpawnedEngine(self._factory, self._options, self._take, self._ended)
         self.pid = self._spawned.pid
         self._set_state(state)
+        self._look_later()
+
+    def _look_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._next_look = loop.call_later(self._step_timeout_s / _LOOKS, self._look)
+
+    def _look(self) -> None:
+        """End an engine that hangs: one that runs tells of each step, or of several within a second."""
+        self._silent_looks = self._silent_looks + 1 if self.state == "ready" and self._streams else 0
+        if self._silent_looks <= _LOOKS:
+            self._look_later()
+        elif self._spawned is not None:
+            self._failure = Failure(f"it hung: no step ended within {self._step_timeout_s:g} s", "", loading=False)
+            self._spawned.kill()
 
     def _take(self, spawned: SpawnedEngine, message: FromEngine) -> None:
         if spawned is not self._spawned:
             return
+        self._silent_looks = 0
         match message:
             case ModelInfo():
                 restarted = self.state == "restarting"
@@ -172,6 +194,8 @@ class EngineProcess:
         self._spawned = None
         self.pid = None
         self.stats = EngineStats()
+        if self._next_look is not None:
+            self._next_look.cancel()
         if self._stopping:
             self._fail_streams("The server is shutting down. Send the request again later.", "engine_stopped")
             self._set_state("stopped")
@@ -182,7 +206,7 @@ class EngineProcess:
             logger.debug("The engine could not be loaded\n%s", failure.trace)
             self._give_up(f"The engine could not be loaded: {failure.text}")
             return
-        if failure is not None:
+        if failure is not None and failure.trace:
             logger.error("The engine process failed\n%s", failure.trace)
         self.error = f"The engine process died ({reason})."
         self._fail_streams(f"{self.error} The request was lost. Send it again.", "engine_died")
