@@ -36,7 +36,7 @@ class MessageTool(Part):
     input_schema: dict[str, Any]
     """The JSON schema of its arguments."""
     strict: Flag = False
-    """Without effect of its own: see `tool_choice` for what is held to the schemas."""
+    """Refuse the request if a call cannot be held to the schema; without it such a call is any JSON object."""
 
     @model_validator(mode="before")
     @classmethod

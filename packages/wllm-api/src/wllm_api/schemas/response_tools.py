@@ -33,7 +33,7 @@ class ResponseTool(Part):
     parameters: dict[str, Any] | None = None
     """The JSON schema of its arguments."""
     strict: Flag = False
-    """Without effect: a call that is held to a schema is held to it in any case."""
+    """Refuse the request if a call cannot be held to the schema; without it such a call is any JSON object."""
 
     def plain(self) -> Tool:
         """The same as chat writes it."""

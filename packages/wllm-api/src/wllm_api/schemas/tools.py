@@ -46,7 +46,7 @@ class Function(FunctionName):
     parameters: dict[str, Any] | None = None
     """The JSON schema of its arguments; absent: it takes none."""
     strict: Flag = False
-    """Without effect of its own: see `tool_choice` for what is held to the schemas."""
+    """Refuse the request if a call cannot be held to the schema; without it such a call is any JSON object."""
 
 
 class Tool(Part):

@@ -47,6 +47,11 @@ class Seen:
         self._prompts = prompts
 
     @property
+    def refused(self) -> bool:
+        """Whether the request got a 400."""
+        return self._answer.status_code == 400
+
+    @property
     def params(self) -> SamplingParams:
         """What the engine was asked for, for the first prompt."""
         self._require_answer()

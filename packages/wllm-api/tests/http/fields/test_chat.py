@@ -10,6 +10,8 @@ from wllm_api.schemas.chat import ChatRequest
 PATH = "/v1/chat/completions"
 USER = {"role": "user", "content": "Say hi."}
 LOOK = {"name": "look", "description": "Look at it", "parameters": {"type": "object", "properties": {"at": {}}}}
+# A keyword that calls cannot be held to.
+STRICT = {"strict": True, "parameters": {"if": {"type": "object"}}}
 TOOL = {"type": "function", "function": LOOK}
 NOW = {"type": "function", "function": {"name": "now"}}
 NAMED = {"type": "function", "function": {"name": "look"}}
@@ -59,6 +61,7 @@ CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
     ("functions", chat(functions=[LOOK]), lambda s: "Look at it" in s.prompt),
     ("functions.name", chat(functions=[LOOK]), lambda s: '"name": "look"' in s.prompt),
     ("functions.description", chat(functions=[LOOK]), lambda s: "Look at it" in s.prompt),
+    ("functions.strict", chat(functions=[{**LOOK, **STRICT}]), lambda s: s.refused),
     ("functions.parameters", chat(functions=[LOOK]), lambda s: '{"at": {}}' in s.prompt),
     ("function_call", chat(functions=[LOOK], function_call={"name": "look"}), lambda s: s.forced),
     ("function_call.name", chat(functions=[LOOK], function_call={"name": "look"}), lambda s: s.forced),
@@ -66,6 +69,7 @@ CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
     ("tools.function", chat(tools=[TOOL]), lambda s: "Look at it" in s.prompt),
     ("tools.function.name", chat(tools=[TOOL]), lambda s: '"name": "look"' in s.prompt),
     ("tools.function.description", chat(tools=[TOOL]), lambda s: "Look at it" in s.prompt),
+    ("tools.function.strict", chat(tools=[{"function": {**LOOK, **STRICT}}]), lambda s: s.refused),
     ("tools.function.parameters", chat(tools=[TOOL]), lambda s: '{"at": {}}' in s.prompt),
     ("tool_choice", chat(tools=[TOOL], tool_choice="required"), lambda s: s.forced),
     ("tool_choice.type", chat(tools=[TOOL], tool_choice=NAMED), lambda s: s.forced),
@@ -142,8 +146,6 @@ CALLER_CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
 WITHOUT_EFFECT = {
     # There is one value.
     "messages.tool_calls.type", "tools.type",
-    # Forced calls are held to their schemas, with or without it.
-    "functions.strict", "tools.function.strict",
     # No chunk is padded.
     "stream_options.include_obfuscation",
 }  # fmt: skip

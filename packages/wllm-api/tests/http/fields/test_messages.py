@@ -57,6 +57,7 @@ SHARED: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
     ("output_config.format", ask(output_config={"format": FORM}), lambda s: s.params.grammar.bounds_numbers),
 ]  # fmt: skip
 CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
+    ("tools.strict", ask(tools=[{**LOOK, "strict": True, "input_schema": {"if": {}}}]), lambda s: s.refused),
     ("max_tokens", ask(max_tokens=3), lambda s: s.body["usage"]["output_tokens"] == 3),
     ("stop_sequences", ask(stop_sequences=[" tokens"]), lambda s: s.body["stop_sequence"] == " tokens"),
     ("temperature", ask(temperature=0.25), lambda s: s.params.temperature == 0.25),
@@ -71,12 +72,8 @@ CALLER_CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
     ("thinking.display", ask(max_tokens=300, thinking={"type": "enabled", "display": "omitted"}),
      lambda s: "thinking" not in [block["type"] for block in s.body["content"]]),
 ]  # fmt: skip
-WITHOUT_EFFECT = {
-    # There is one value.
-    "tools.type",
-    # Forced calls are held to their schemas, with or without it.
-    "tools.strict",
-}
+# There is one value.
+WITHOUT_EFFECT = {"tools.type"}
 
 
 @pytest.mark.parametrize("case", [*SHARED, *CASES], ids=[field for field, _, _ in (*SHARED, *CASES)])
@@ -91,7 +88,8 @@ def test_field_of_an_answer_with_calls(caller: Any, case: Any) -> None:
 
 def test_every_field_has_a_case(complete: Callable[..., None]) -> None:
     complete([*SHARED, *CASES, *CALLER_CASES], MessagesRequest, WITHOUT_EFFECT)
-    complete([*SHARED, *CALLER_CASES], CountTokensRequest, WITHOUT_EFFECT)
+    # Calls are of no interest where there is no answer.
+    complete([*SHARED, *CALLER_CASES], CountTokensRequest, WITHOUT_EFFECT | {"tools.strict"})
 
 
 @pytest.mark.parametrize("case", SHARED, ids=[field for field, _, _ in SHARED])

@@ -52,6 +52,7 @@ CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
     ("tools", ask(tools=[LOOK]), lambda s: "Look at it" in s.prompt),
     ("tools.name", ask(tools=[LOOK]), lambda s: '"name": "look"' in s.prompt),
     ("tools.description", ask(tools=[LOOK]), lambda s: "Look at it" in s.prompt),
+    ("tools.strict", ask(tools=[{**LOOK, "strict": True, "parameters": {"if": {}}}]), lambda s: s.refused),
     ("tools.parameters", ask(tools=[LOOK]), lambda s: '{"at": {}}' in s.prompt),
     ("tool_choice", ask(tools=[LOOK], tool_choice="required"), lambda s: s.forced),
     ("tool_choice.type", ask(tools=[LOOK], tool_choice=NAMED), lambda s: s.forced),
@@ -84,8 +85,6 @@ KEPT = {"input.id", "previous_response_id", "store"}
 WITHOUT_EFFECT = {
     # There is one value.
     "tools.type",
-    # Forced calls are held to their schemas, with or without it.
-    "tools.strict",
     # No chat template knows it.
     "text.verbosity",
 }
