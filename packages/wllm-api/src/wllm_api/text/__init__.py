@@ -10,5 +10,16 @@ from wllm_api.text.infill import Infill
 from wllm_api.text.output import OutputText, TextDelta
 from wllm_api.text.template import ChatTemplate
 from wllm_api.text.tokenizer import Tokenizer
+from wllm_api.text.typed_tokens import ControlTokens, PromptText
 
-__all__ = ["ChatTemplate", "Detokenizer", "Infill", "OutputText", "TextDelta", "Tokenizer", "resolve_bad_words"]
+__all__ = [
+    "ChatTemplate",
+    "ControlTokens",
+    "Detokenizer",
+    "Infill",
+    "OutputText",
+    "PromptText",
+    "TextDelta",
+    "Tokenizer",
+    "resolve_bad_words",
+]

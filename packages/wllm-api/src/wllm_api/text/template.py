@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from wllm_api.errors import TemplateError
 from wllm_api.text.limits import MAX_SOURCE, LimitError, Meter, check_size
 from wllm_api.text.sandbox import Refused, TemplateEnvironment, active_meter
+from wllm_api.text.typed_tokens import NO_CONTROL_TOKENS, ControlTokens, PromptText
 
 # transformers marks the end of the message to be continued with this text, and cuts the prompt there.
 _CONTINUE_HERE = "CONTINUE_FINAL_MESSAGE_TAG "
@@ -49,14 +50,20 @@ def _plain_message(message: Mapping[str, object]) -> dict[str, object]:
 
 
 class ChatTemplate:
-    """A compiled chat template; raises `TemplateError` when `source` cannot be parsed."""
+    """A compiled chat template; raises `TemplateError` when `source` cannot be parsed.
 
-    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+    Names of `control` tokens in messages, tools and variables are marked in the prompt as text.
+    """
+
+    def __init__(
+        self, source: str, special_tokens: Mapping[str, str], control: ControlTokens = NO_CONTROL_TOKENS
+    ) -> None:
         if len(source) > MAX_SOURCE:
             raise TemplateError(
                 f"The chat template has {len(source):,} characters, the limit is {MAX_SOURCE:,}. Use a smaller one."
             )
         self._source = source
+        self._control = control
         self._special_tokens = dict(special_tokens)
         try:
             self._template = _environment().compiled(source)
@@ -76,12 +83,17 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         extra: Mapping[str, object] | None = None,
-    ) -> str:
+    ) -> PromptText:
         """The prompt for `messages`; `extra` are further template variables. Raises `TemplateError`."""
         try:
             chat = [_plain_message(message) for message in messages]
             variables = {name: _plain(value) for name, value in (extra or {}).items()}
             shown_tools = None if tools is None else _plain(list(tools))
+            mark = self._control.mark_for(chat, shown_tools, variables)
+            if mark is not None:
+                chat = [self._control.marked_message(message, mark) for message in chat]
+                shown_tools = self._control.marked(shown_tools, mark)
+                variables = {name: self._control.marked(value, mark) for name, value in variables.items()}
         except RecursionError:
             raise TemplateError(
                 "The messages, tools or variables for the chat template are nested too deeply. Send flatter ones."
@@ -106,7 +118,9 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         prompt = self._run(variables)
-        return _cut_at_mark(prompt, continued) if continue_final_message else prompt
+        if continue_final_message:
+            prompt = _cut_at_mark(prompt, continued)
+        return PromptText(prompt) if mark is None else self._control.unmarked(prompt, mark)
 
     def _mark_end(self, chat: list[dict[str, object]]) -> str:
         content = chat[-1].get("content") if chat else None

@@ -12,6 +12,8 @@ import tokenizers
 
 from wllm_api.errors import InvalidText, TokenizerError
 from wllm_api.text.token_bytes import TokenBytes
+from wllm_api.text.typed_encoder import TypedEncoder
+from wllm_api.text.typed_tokens import ControlTokens, PromptText
 
 
 def _check(text: str) -> None:
@@ -37,6 +39,7 @@ class Tokenizer:
         self._special = frozenset(token_id for token_id, token in added.items() if token.special)
         self._vocab_size = max(inner.get_vocab_size(with_added_tokens=True), 1 + max(added, default=-1))
         self._pieces: dict[int, bytes | None] = {}
+        self._typed: TypedEncoder | None = None
 
     @classmethod
     def from_json(cls, text: str) -> Tokenizer:
@@ -67,6 +70,15 @@ class Tokenizer:
         """Ids of the special tokens, which `skip_special_tokens` leaves out of a text."""
         return self._special
 
+    @property
+    def added_tokens(self) -> dict[str, bool]:
+        """The names of the tokens that were added to the vocabulary, and whether each is special."""
+        return {token.content: token.special for token in self._inner.get_added_tokens_decoder().values()}
+
+    def keep_typed(self, control: ControlTokens) -> None:
+        """From now on the marked names of these tokens are text when a `PromptText` is encoded."""
+        self._typed = TypedEncoder(self._inner, control)
+
     def special_ids(self, names: Iterable[str]) -> dict[str, int]:
         """Those of `names` that are special tokens, with their ids."""
         ids = {name: self._inner.token_to_id(name) for name in names}
@@ -79,6 +91,8 @@ class Tokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of `text`; raises `InvalidText`."""
+        if isinstance(text, PromptText) and text.typed:
+            return self._encode_typed(text, add_special_tokens=add_special_tokens)
         # The library's `encode` holds the interpreter lock, which would stop every other thread during a long text.
         return self.encode_batch([text], add_special_tokens=add_special_tokens)[0]
 
@@ -88,6 +102,17 @@ class Tokenizer:
             _check(text)
         encodings = self._inner.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
         return [encoding.ids for encoding in encodings]
+
+    def _encode_typed(self, text: PromptText, *, add_special_tokens: bool) -> list[int]:
+        assert self._typed is not None, "only a template that knows the control tokens marks their names"
+        _check(text)
+        ids = self._typed.encode(text)
+        if not add_special_tokens:
+            return ids
+        plain = self.encode(str(text), add_special_tokens=False)
+        full = self.encode(str(text))
+        before = next(count for count in range(len(full)) if full[count : count + len(plain)] == plain)
+        return full[:before] + ids + full[before + len(plain) :]
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of `token_ids`; bytes that are not UTF-8 become U+FFFD."""
