@@ -10,6 +10,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeVar
 
 from llguidance import LLMatcher, LLTokenizer
@@ -44,10 +45,14 @@ class GrammarChecker:
         """The result of `work`, which may use the methods that end in `_now`; raises `GrammarError`."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(max_workers=2, thread_name_prefix="wllm-grammar")
+        coming = asyncio.get_running_loop().run_in_executor(self._thread, _tried, work)
         try:
-            return await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(self._thread, work), TIMEOUT_S)
+            found = await asyncio.wait_for(coming, TIMEOUT_S)
         except TimeoutError:
             raise GrammarError(f"It was not compiled within {TIMEOUT_S:g} s. Use a simpler one.") from None
+        if isinstance(found, _Refusal):
+            raise GrammarError(found.text)
+        return found
 
     def check_now(self, constraint: Constraint) -> Grammar:
         """The same, in the calling thread."""
@@ -110,6 +115,20 @@ class GrammarChecker:
             if place and self._problem(_alone(part, shared)) == problem:
                 found = place
         return f" (at {found} of the schema)" if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    text: str
+
+
+def _tried(work: Callable[[], T]) -> T | _Refusal:
+    # As a value: an error that `wait_for` raises holds its frame, and with it itself and the whole request, until the
+    # garbage collector looks at old objects.
+    try:
+        return work()
+    except GrammarError as error:
+        return _Refusal(str(error))
 
 
 def _alone(part: Schema, shared: Schema) -> Grammar:
