@@ -126,6 +126,19 @@ def test_streamed_is_whole(caller: httpx.Client, fields: dict[str, Any]) -> None
     assert same(streamed(caller, **fields)) == same(whole(caller, **fields))
 
 
+def test_thoughts_are_counted(caller: httpx.Client) -> None:
+    def thought(client: httpx.Client, **fields: Any) -> int:
+        usage = post(client, **fields).raise_for_status().json()["usage"]
+        assert usage["completion_tokens"] > usage["completion_tokens_details"]["reasoning_tokens"]
+        count: int = usage["completion_tokens_details"]["reasoning_tokens"]
+        return count
+
+    tokens = caller.post("/tokenize", json={"prompt": "I must look."}).json()["count"]
+    assert thought(caller) == thought(caller, include_reasoning=False) == thought(caller, tools=[WEATHER]) == tokens
+    assert thought(caller, n=3) == 3 * tokens
+    assert thought(caller, response_format={"type": "json_object"}) == 0
+
+
 def test_one_call_only(caller: httpx.Client) -> None:
     """R17."""
     (call,) = whole(caller, tools=[WEATHER], parallel_tool_calls=False)["message"]["tool_calls"]

@@ -70,6 +70,10 @@ class Answer:
         """Those of the generated choices that a whole answer shows, in their order."""
         return choices
 
+    def usage(self) -> dict[str, object]:
+        """Token counts, as of now."""
+        return usage(self.generation)
+
     def extras(self) -> dict[str, object]:
         """More fields of a whole answer."""
         return {}
@@ -85,7 +89,7 @@ class Answer:
             "object": self.object_name,
             **self._head,
             "choices": [self.whole_choice(number, gained) for number, gained in enumerate(shown)],
-            "usage": usage(self.generation),
+            "usage": self.usage(),
             "system_fingerprint": FINGERPRINT,
             **({"timings": timings(self.generation)} if self.fields.timings_per_token else {}),
             **self.extras(),
@@ -103,14 +107,14 @@ class Answer:
                 for choice in self.chunk_choices(number, gained, first=first):
                     chunk = self._chunk([choice])
                     if options.continuous_usage_stats:
-                        chunk["usage"] = usage(self.generation)
+                        chunk["usage"] = self.usage()
                     elif options.include_usage:
                         chunk["usage"] = None
                     if self.fields.timings_per_token:
                         chunk["timings"] = timings(self.generation)
                     yield event(chunk)
         if options.include_usage:
-            yield event({**self._chunk([]), "usage": usage(self.generation)})
+            yield event({**self._chunk([]), "usage": self.usage()})
         yield DONE
 
     def _chunk(self, choices: list[dict[str, object]]) -> dict[str, object]:

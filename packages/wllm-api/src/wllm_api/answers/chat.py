@@ -66,6 +66,11 @@ class ChatAnswer(Answer):
         if delta or any(value is not None for value in rest.values()):
             yield {"index": number, "delta": delta, **rest}
 
+    def usage(self) -> dict[str, object]:
+        """Also how many tokens were thoughts."""
+        thought = sum(message.num_reasoning_tokens for message in self._messages.values())
+        return {**super().usage(), "completion_tokens_details": {"reasoning_tokens": thought}}
+
     def extras(self) -> dict[str, object]:
         """What vLLM's own request fields ask for."""
         extras: dict[str, object] = {}
@@ -76,7 +81,7 @@ class ChatAnswer(Answer):
         return extras
 
     def _found(self, text: MessageText, gained: Gained) -> dict[str, Any]:
-        found = text.add(gained.text, gained.finish_reason)
+        found = text.add(gained)
         if self._body.functions and "tool_calls" in found:
             # Asked for in the older spelling, the one call is given in it.
             found["function_call"] = found.pop("tool_calls")[0]["function"]

@@ -6,6 +6,8 @@ import secrets
 import string
 from typing import Any
 
+from wllm_api.answers.base import Gained
+from wllm_api.answers.token_texts import TokenTexts
 from wllm_api.tools import AnswerParser, Piece
 from wllm_sched.messages import FinishReason
 
@@ -29,6 +31,7 @@ class MessageText:
         self._named = named
         self._num_calls = 0
         self._last_call = -1
+        self._tokens = TokenTexts()
         self._num_pending = 0
         self._thinking = False
         self.num_reasoning_tokens = 0
@@ -39,7 +42,7 @@ class MessageText:
         """Whether a call has begun."""
         return self._num_calls > 0
 
-    def pieces(self, text: str, finish_reason: FinishReason | None, *, num_tokens: int = 0) -> list[Piece]:
+    def pieces(self, text: str, finish_reason: FinishReason | None = None, *, num_tokens: int = 0) -> list[Piece]:
         """What `text` makes certain and the request wants to see; the rest too once there is a `finish_reason`.
 
         `num_tokens` are those that came with `text`; they count for what they make certain first.
@@ -67,11 +70,16 @@ class MessageText:
             self.finish_reason = "tool_calls" if ends_turn else finish_reason
         return wanted
 
-    def add(self, text: str, finish_reason: FinishReason | None) -> dict[str, Any]:
-        """The fields of the delta that `text` makes; of the whole message when it is the whole text."""
+    def add(self, gained: Gained) -> dict[str, Any]:
+        """The fields of the delta that a gain makes; of the whole message when it is all that was gained."""
         delta: dict[str, Any] = {}
         calls: dict[int, dict[str, Any]] = {}
-        for kind, piece in self.pieces(text, finish_reason):
+        found = [
+            piece for part, begun in self._tokens.parts(gained) for piece in self.pieces(part, num_tokens=len(begun))
+        ]
+        if gained.finish_reason is not None:
+            found += self.pieces("", gained.finish_reason)
+        for kind, piece in found:
             if kind == "content":
                 delta["content"] = delta.get("content", "") + piece
             elif kind == "reasoning":

@@ -5,8 +5,6 @@ A streamed and a whole answer both go through `Segments`, so they cannot differ.
 
 from __future__ import annotations
 
-import itertools
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -15,6 +13,7 @@ from pydantic import TypeAdapter
 
 from wllm_api.answers.base import Gained
 from wllm_api.answers.message import MessageText
+from wllm_api.answers.token_texts import TokenTexts
 from wllm_api.tools import Piece
 from wllm_sched.plan import TokenLogprobs
 
@@ -62,40 +61,24 @@ class Segments:
     """Puts what an answer gains into segments; an answer of nothing has one, without a text.
 
     A token counts for what its text makes certain first. Log-probabilities go with text that is shown: tokens of
-    thoughts and calls have no place for them. Text goes to the parser token by token, since the engine's events hold
-    one token or several, as it happens. `call_prefix` begins the ids of calls.
+    thoughts and calls have no place for them. `call_prefix` begins the ids of calls.
     """
 
     def __init__(self, message: MessageText, *, call_prefix: str = "call") -> None:
         self._message = message
         self._call_prefix = call_prefix
-        self._position = 0
-        self._coming: deque[tuple[int, TokenLogprobs | None]] = deque()
+        self._tokens = TokenTexts()
         self._rows: list[TokenLogprobs] = []
         self._is_open = False
         self.all: list[Segment] = []
 
     def add(self, gained: Gained) -> Iterator[Step]:
         """The steps that a delta makes; they must be run through."""
-        self._coming.extend(itertools.zip_longest(gained.offsets, gained.logprobs))
-        text = gained.text
-        while True:
-            begun = 0
-            while self._coming and self._coming[0][0] <= self._position:
-                _, row = self._coming.popleft()
-                begun += 1
-                if row is not None:
-                    self._rows.append(row)
-            room = self._coming[0][0] - self._position if self._coming else len(text)
-            part, text = text[:room], text[room:]
-            self._position += len(part)
-            yield from self._take(self._message.pieces(part, None, num_tokens=begun))
-            if not text:
-                break
+        for part, begun in self._tokens.parts(gained):
+            self._rows += [row for row in begun if row is not None]
+            yield from self._take(self._message.pieces(part, num_tokens=len(begun)))
         if gained.finish_reason is not None:
-            # Tokens whose text a stop string has cut off.
-            self._rows += [row for _, row in self._coming if row is not None]
-            yield from self._take(self._message.pieces("", gained.finish_reason, num_tokens=len(self._coming)))
+            yield from self._take(self._message.pieces("", gained.finish_reason))
             if not self.all:
                 yield from self._begin(Segment("content"))
             if self._rows and self.all[-1].kind == "content":
