@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from typing import Any
+
 import anthropic
+import jsonschema
+import ollama
+import openai
 import pytest
 from server.running_server import RunningServer
 
 QUESTION = "What is the capital of France?"
+USER: Any = [{"role": "user", "content": QUESTION}]
+SCHEMA: dict[str, Any] = {
+    "type": "object", "additionalProperties": False, "required": ["city"],
+    "properties": {"city": {"type": "string", "enum": ["Paris", "Rome"]}},
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -54,3 +66,69 @@ def test_response(server: RunningServer, chat_text: str) -> None:
     assert answer.status == final.status == "completed"
     assert answer.usage is not None and final.usage is not None
     assert answer.usage.output_tokens == final.usage.output_tokens > 0
+
+
+@pytest.fixture
+def messages(server: RunningServer) -> Iterator[Any]:
+    """Anthropic's client."""
+    with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, timeout=300) as client:
+        yield client.messages
+
+
+def test_forced_call_of_a_message(server: RunningServer, messages: Any) -> None:
+    fields: Any = {"model": server.model(), "max_tokens": 60, "messages": USER, "extra_body": {"temperature": 0}}
+    fields["tools"] = [{"name": "get_weather", "input_schema": SCHEMA}]
+    fields["tool_choice"] = {"type": "tool", "name": "get_weather"}
+    answer = messages.create(**fields)
+    with messages.stream(**fields) as stream:
+        final = stream.get_final_message()
+    for one in (answer, final):
+        assert one.stop_reason == "tool_use"
+        (block,) = one.content
+        assert block.name == "get_weather"
+        jsonschema.validate(block.input, SCHEMA)
+        assert block.input == answer.content[0].input
+
+
+def test_forced_call_of_a_response(server: RunningServer) -> None:
+    fields: Any = {"model": server.model(), "input": QUESTION, "temperature": 0, "max_output_tokens": 60}
+    fields["tools"] = [{"type": "function", "name": "get_weather", "parameters": SCHEMA, "strict": True}]
+    fields |= {"tool_choice": "required", "parallel_tool_calls": False}
+    responses = server.client().responses
+    answer = responses.create(**fields)
+    with responses.stream(**fields) as stream:
+        final = stream.get_final_response()
+    (call,), (streamed,) = answer.output, final.output
+    assert call.type == "function_call"
+    jsonschema.validate(json.loads(call.arguments), SCHEMA)
+    assert (streamed.type, streamed.name, streamed.arguments) == (call.type, call.name, call.arguments)
+
+
+def test_forms(server: RunningServer, messages: Any) -> None:
+    """The same schema through each API."""
+    model, form = server.model(), {"type": "json_schema", "schema": SCHEMA}
+    text: Any = {"format": {**form, "name": "x"}}
+    texts = [server.client().responses.create(model=model, input=QUESTION, temperature=0, text=text).output_text]
+    fields: Any = {"output_config": {"format": form}, "extra_body": {"temperature": 0}}
+    texts.append(messages.create(model=model, max_tokens=99, messages=USER, **fields).content[0].text)
+    client = ollama.Client(host=server.url)
+    greedy = {"temperature": 0}
+    texts.append(client.chat(model, messages=USER, format=SCHEMA, options=greedy).message.content or "")
+    texts.append(client.generate(model, QUESTION, format=SCHEMA, options=greedy).response or "")
+    client.close()
+    for one in texts:
+        jsonschema.validate(json.loads(one), SCHEMA)
+    assert len(set(texts)) == 1
+
+
+def test_going_on_from_a_response(server: RunningServer) -> None:
+    client, model = server.client(), server.model()
+    first = client.responses.create(model=model, input=QUESTION, temperature=0)
+    second = client.responses.create(
+        model=model, input="And of Italy?", previous_response_id=first.id, temperature=0, max_output_tokens=12
+    )
+    turns: Any = [*USER, *first.output, {"role": "user", "content": "And of Italy?"}]
+    same = client.responses.create(model=model, input=turns, temperature=0, max_output_tokens=12, store=False)
+    assert second.output_text == same.output_text != ""
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(same.id)
