@@ -118,9 +118,11 @@ def test_r44_a_chat_shows_what_it_can(odd_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [
-    ("bench", "latency", "MODEL", "--batches", "1", "--prompt-len", "4", "--output-len", "4", "--repeats", "1",
-     "--first-token-len", "8", "--prefill", "1x8"),
     ("--version",),
+    pytest.param(
+        ("bench", "latency", "MODEL", "--batches", "1", "--prompt-len", "4", "--output-len", "4", "--repeats", "1",
+         "--first-token-len", "8", "--prefill", "1x8"), marks=pytest.mark.full,
+    ),
 ])  # fmt: skip
 def test_r44_other_commands_write_utf8(odd_folder: Path, arguments: tuple[str, ...]) -> None:
     """alibaizhanov/mengram#71"""
