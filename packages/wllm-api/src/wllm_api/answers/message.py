@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import string
+from collections.abc import Iterator
 from typing import Any
 
 from wllm_api.answers.base import Gained
@@ -79,7 +81,7 @@ class MessageText:
         ]
         if gained.finish_reason is not None:
             found += self.pieces("", gained.finish_reason)
-        for kind, piece in found:
+        for kind, piece in _joined(found):
             if kind == "content":
                 delta["content"] = delta.get("content", "") + piece
             elif kind == "reasoning":
@@ -103,3 +105,12 @@ class MessageText:
     def _opening(self, number: int, name: str) -> dict[str, Any]:
         function = {"name": name, "arguments": ""}
         return {"index": number, "id": self.new_id(), "type": "function", "function": function}
+
+
+def _joined(pieces: list[Piece]) -> Iterator[Piece]:
+    # Neighbours of one kind as one, so that a long answer is put together once, not at every token.
+    for kind, alike in itertools.groupby(pieces, key=lambda piece: piece.kind):
+        if kind == "call":
+            yield from alike
+        else:
+            yield Piece(kind, "".join(piece.text for piece in alike))

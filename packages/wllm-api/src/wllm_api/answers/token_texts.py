@@ -23,16 +23,16 @@ class TokenTexts:
         A part may be empty. With the end come the tokens whose text a stop string has cut off.
         """
         self._coming.extend(itertools.zip_longest(gained.offsets, gained.logprobs))
-        text = gained.text
+        start, first, last = 0, self._position, self._position + len(gained.text)
         while True:
             begun = []
             while self._coming and self._coming[0][0] <= self._position:
                 begun.append(self._coming.popleft()[1])
-            room = self._coming[0][0] - self._position if self._coming else len(text)
-            part, text = text[:room], text[room:]
-            self._position += len(part)
-            yield part, begun
-            if not text:
+            self._position = min(self._coming[0][0], last) if self._coming else last
+            end = self._position - first
+            yield gained.text[start:end], begun
+            start = end
+            if self._position == last:
                 break
         if gained.finish_reason is not None:
             yield "", [row for _, row in self._coming]
