@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import ClassVar
 
 from wllm_api.error_bodies import ollama_body
 from wllm_api.http_errors import HttpError
-from wllm_api.sse import EventStream
+from wllm_api.sse import EventStream, encode
 
 
 def line(data: dict[str, object]) -> bytes:
     """One line; raises `ValueError` for a number that JSON does not have."""
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    return encode(data).encode() + b"\n"
 
 
 class LineStream(EventStream):

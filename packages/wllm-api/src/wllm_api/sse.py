@@ -28,11 +28,13 @@ logger = logging.getLogger(__name__)
 START_WITHIN_S = 2.0
 DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"
+# Made once: `json.dumps` with options makes an encoder for every token.
+encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
 def event(data: dict[str, object]) -> bytes:
     """One `data:` line; raises `ValueError` for a number that JSON does not have."""
-    return b"data: " + json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n\n"
+    return b"data: " + encode(data).encode() + b"\n\n"
 
 
 def typed_event(data: dict[str, object]) -> bytes:

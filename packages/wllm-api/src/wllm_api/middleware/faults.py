@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import traceback
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from wllm_api.error_bodies import refusal_response
 from wllm_api.http_errors import HttpError, ServerFault
@@ -17,27 +17,21 @@ logger = logging.getLogger(__name__)
 
 
 class Faults:
-    """Turns exceptions of everything inside into answers, as long as none has started."""
+    """Turns exceptions of everything inside into answers, as long as none has started; inside of `Identity`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request (ASGI)."""
-        started = False
-
-        async def watched(message: Message) -> None:
-            nonlocal started
-            started = started or message["type"] == "http.response.start"
-            await send(message)
-
         try:
-            await self.app(scope, receive, watched)
+            await self.app(scope, receive, send)
         except HttpError as refusal:
-            assert not started, "a refusal comes before the answer"
+            assert "status" not in scope["state"], "a refusal comes before the answer"
             await refusal_response(refusal, scope)(scope, receive, send)
         except Exception as error:
-            if scope["type"] != "http" or started:
+            # Identity notes the status when an answer starts: a watch of our own would cost time with every token.
+            if scope["type"] != "http" or "status" in scope["state"]:
                 raise
             fault = reported(error, scope)
             await refusal_response(fault, scope)(scope, receive, send)
