@@ -149,7 +149,7 @@ def test_r30_what_powershell_sends_is_taken(odd: httpx.Client, mark: bytes, cont
 
 @pytest.mark.parametrize("fields", [{"n": 0}, {"n": -1}, {"n": 1_000_000}, {"best_of": 0}])
 def test_r32_a_refused_stream_never_begins(odd: httpx.Client, fields: dict[str, int]) -> None:
-    """EricLBuehler/mistral.rs#1874; an error in the middle of a stream: `test_lifetime.py`."""
+    """EricLBuehler/mistral.rs#1874; an error in the middle of a stream: `test_engine_death.py`."""
     path, body = (COMPLETIONS, {"prompt": "hello"}) if "best_of" in fields else (CHAT, {"messages": HI})
     answer = odd.post(path, json={**body, "max_tokens": 16, "stream": True, **fields}, timeout=10)
     assert answer.headers["content-type"] == "application/json"

@@ -138,7 +138,8 @@ def test_full_queue(start_server: Any) -> None:
 
 
 def test_slow_reader_gets_everything_and_slows_nobody(start_server: Any) -> None:
-    with start_server() as client, closing(not_reading(client, {**LONG, "stream": True, "logprobs": 20})) as sock:
+    body = {**LONG, "temperature": 0}
+    with start_server() as client, closing(not_reading(client, {**body, "stream": True, "logprobs": 20})) as sock:
         wait_until(lambda: gauge(client, "generation_tokens_total") == 3000)
         assert client.post("/v1/completions", json={"prompt": "Hi"}).status_code == 200
         got = bytearray()
@@ -148,6 +149,8 @@ def test_slow_reader_gets_everything_and_slows_nobody(start_server: Any) -> None
         assert text.count("data: [DONE]") == 1
         chunks = [json.loads(line[6:]) for line in text.split("\n\n") if line.startswith("data: {")]
         assert sum(len(chunk["choices"][0]["logprobs"]["tokens"]) for chunk in chunks) == 3000
+        whole = client.post("/v1/completions", json=body).json()["choices"][0]["text"]
+        assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == whole
         # It read nothing for a while, so tokens were put together instead of piling up one by one.
         assert len(chunks) < 3000
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
+
+from wllm_api.grammars import Constraint, GrammarChecker
 
 USER = [{"role": "user", "content": "Hi"}]
 
@@ -63,6 +67,30 @@ def test_bad_forms_are_refused(client: httpx.Client, route: str, fields: dict[st
     answer = client.post(route, json={"messages": USER, "prompt": "Hi", **fields})
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["param"].partition(".")[0] in fields
+
+
+def test_a_schema_is_compiled_beside_the_event_loop(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R27: others are served while a check takes its time."""
+    compiling, go_on = threading.Event(), threading.Event()
+    check_now = GrammarChecker.check_now
+
+    def slow(checker: GrammarChecker, constraint: Constraint) -> Any:
+        compiling.set()
+        assert go_on.wait(20)
+        return check_now(checker, constraint)
+
+    monkeypatch.setattr(GrammarChecker, "check_now", slow)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(httpx.post, f"{client.base_url}/v1/chat/completions", json={
+            "messages": USER, "max_tokens": 8, **with_schema({"type": "object", "required": ["beside the loop"]})
+        }, timeout=30)  # fmt: skip
+        try:
+            assert compiling.wait(20)
+            assert client.get("/health", timeout=5).status_code == 200
+            assert chat(client).status_code == 200 and not asked.done()
+        finally:
+            go_on.set()
+        assert asked.result().status_code == 200
 
 
 def test_a_deep_schema_is_refused(client: httpx.Client) -> None:

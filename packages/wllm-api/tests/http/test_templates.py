@@ -18,9 +18,10 @@ def ask(client: httpx.Client, messages: list[dict[str, Any]], **fields: Any) -> 
 
 
 @pytest.mark.parametrize("template", [None, "{% for %}"])
-def test_without_a_working_template(start_server: Any, template: str | None) -> None:
-    """R26."""
+def test_without_a_working_template(start_server: Any, template: str | None, caplog: pytest.LogCaptureFixture) -> None:
+    """R26: a template that does not work is told at the start."""
     with start_server(chat_template=template) as client:
+        assert ("cannot be parsed" in caplog.text) == (template is not None)
         answer = ask(client, USER)
         assert answer.status_code == 400
         assert "/v1/completions" in answer.json()["error"]["message"]
