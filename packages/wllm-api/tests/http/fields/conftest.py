@@ -47,9 +47,19 @@ class Seen:
         self._prompts = prompts
 
     @property
+    def status(self) -> int:
+        """The answer's status."""
+        return self._answer.status_code
+
+    @property
     def refused(self) -> bool:
         """Whether the request got a 400."""
-        return self._answer.status_code == 400
+        return self.status == 400
+
+    @property
+    def ignored(self) -> str:
+        """The fields that the server says it ignored."""
+        return self._answer.headers.get("x-wllm-ignored", "")
 
     @property
     def params(self) -> SamplingParams:
@@ -186,11 +196,13 @@ def parts(annotation: Any) -> Iterator[type[Part]]:
         yield from parts(inner)
 
 
-def has_all(cases: Collection[Case], schema: type[Body], without_effect: Collection[str]) -> None:
-    """Each field of the schema has a case, or is known to change nothing."""
+def has_all(
+    cases: Collection[Case], schema: type[Body], without_effect: Collection[str], *, inside: bool = True
+) -> None:
+    """Each field of the schema, and of the objects `inside`, has a case or is known to change nothing."""
     tested = {field for field, _, _ in cases}
     assert not tested & set(without_effect)
-    assert tested | set(without_effect) == paths(schema)
+    assert tested | set(without_effect) == {path for path in paths(schema) if inside or "." not in path}
     for field, body, _ in cases:
         assert without(body, field.split(".")) != body, f"the case of '{field}' does not have it"
 
