@@ -11,6 +11,8 @@ from wllm_api.schemas.tools import AllowedTools, NamedTool, Tool, ToolUse
 from wllm_api.tools import TOLD_IN_WORDS, Tools, arguments_schema, calls_schema, one_call, some_calls
 from wllm_api.tools.parser import Script
 
+# OpenAI's reading of a function without `parameters`.
+_NO_PARAMETERS: dict[str, object] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 @dataclass(frozen=True, slots=True)
 class ToolOffer:
@@ -27,7 +29,10 @@ class ToolOffer:
     @property
     def schemas(self) -> Tools:
         """The parameters of each function."""
-        return {tool.function.name: tool.function.parameters or {} for tool in self.tools}
+        return {
+            tool.function.name: _NO_PARAMETERS if tool.function.parameters is None else tool.function.parameters
+            for tool in self.tools
+        }
 
     @property
     def constraint(self) -> Constraint | None:

@@ -9,6 +9,7 @@ from typing import Any
 from llguidance import LLMatcher, grammar_from
 
 from wllm_api.errors import GrammarError
+from wllm_api.grammars.closing import closed
 from wllm_api.grammars.constraint import Constraint
 from wllm_api.grammars.schema_rules import check_schema, without_no_ops
 from wllm_sched.grammar import Grammar
@@ -65,7 +66,7 @@ def _schema(value: object) -> object:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
             raise GrammarError(f"The schema is not valid JSON: {error}.") from None
-    return without_no_ops(check_schema(value))
+    return closed(without_no_ops(check_schema(value)))
 
 
 def _text(value: object, name: str) -> str:

@@ -6,7 +6,7 @@ for the compiler to say.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from wllm_api.errors import GrammarError
 
@@ -66,20 +66,28 @@ def subschemas(schema: Schema) -> Iterator[tuple[str, Schema]]:
                 pending.append((f"{place}/{keyword}{step}", child, depth + 1))
 
 
-def without_no_ops(schema: object) -> object:
+def without_no_ops(schema: Schema) -> Schema:
     """The schema without `uniqueItems: false`, which asks for nothing and which the compiler does not know."""
-    if isinstance(schema, Mapping):
-        kept = {name: value for name, value in schema.items() if name != "uniqueItems" or value is not False}
-        for name in _NAMED:
-            if isinstance(kept.get(name), Mapping):
-                kept[name] = {key: without_no_ops(value) for key, value in kept[name].items()}
-        for name in (*_LISTED, *_SINGLE):
-            if isinstance(value := kept.get(name), list):
-                kept[name] = [without_no_ops(one) for one in value]
-            elif isinstance(value, Mapping):
-                kept[name] = without_no_ops(value)
-        return kept
-    return schema
+    return rewritten(
+        schema, lambda part: {name: part[name] for name in part if name != "uniqueItems" or part[name] is not False}
+    )
+
+
+def rewritten(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
+    """The schema with `change` applied to each schema inside, itself too; data that looks like schemas stays."""
+
+    def inside(value: object) -> object:
+        return rewritten(value, change) if isinstance(value, Mapping) else value
+
+    kept = dict(change(schema))
+    for name in _NAMED:
+        if isinstance(value := kept.get(name), Mapping):
+            kept[name] = {key: inside(one) for key, one in value.items()}
+    for name in (*_LISTED, *_SINGLE):
+        if name in kept:
+            value = kept[name]
+            kept[name] = [inside(one) for one in value] if isinstance(value, list) else inside(value)
+    return kept
 
 
 def _children(keyword: str, value: object, place: str) -> Iterator[tuple[str, object]]:
