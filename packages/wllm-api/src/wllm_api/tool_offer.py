@@ -14,6 +14,7 @@ from wllm_api.tools.parser import Script
 # OpenAI's reading of a function without `parameters`.
 _NO_PARAMETERS: dict[str, object] = {"type": "object", "properties": {}, "additionalProperties": False}
 
+
 @dataclass(frozen=True, slots=True)
 class ToolOffer:
     """The tools to show to the model, none when it may not call any.
