@@ -69,21 +69,23 @@ def test_model_may_be_left_out(client: openai.OpenAI, model: str) -> None:
     assert answer["model"] == model
 
 
+OPTIONAL = [
+    "max_completion_tokens", "temperature", "top_p", "top_k", "min_p", "n", "stop", "seed", "frequency_penalty",
+    "presence_penalty", "repetition_penalty", "logit_bias", "logprobs", "top_logprobs", "stream", "stream_options",
+    "response_format", "tools", "tool_choice", "parallel_tool_calls", "user", "metadata", "store",
+    "reasoning_effort", "service_tier", "min_tokens", "ignore_eos", "stop_token_ids", "bad_words",
+    "allowed_token_ids", "include_stop_str_in_output", "skip_special_tokens", "structured_outputs", "guided_json",
+    "chat_template_kwargs", "cache_salt", "priority", "echo", "continue_final_message", "add_generation_prompt",
+    "return_token_ids", "prompt_logprobs", "truncate_prompt_tokens", "modalities", "audio", "prediction",
+    "functions", "function_call", "web_search_options", "verbosity", "safety_identifier",
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "field",
-    [
-        "max_completion_tokens", "temperature", "top_p", "top_k", "min_p", "n", "stop", "seed", "frequency_penalty",
-        "presence_penalty", "repetition_penalty", "logit_bias", "logprobs", "top_logprobs", "stream", "stream_options",
-        "response_format", "tools", "tool_choice", "parallel_tool_calls", "user", "metadata", "store",
-        "reasoning_effort", "service_tier", "min_tokens", "ignore_eos", "stop_token_ids", "bad_words",
-        "allowed_token_ids", "include_stop_str_in_output", "skip_special_tokens", "structured_outputs", "guided_json",
-        "chat_template_kwargs", "cache_salt", "priority", "echo", "continue_final_message", "add_generation_prompt",
-        "return_token_ids", "prompt_logprobs", "truncate_prompt_tokens", "modalities", "audio", "prediction",
-        "functions", "function_call", "web_search_options", "verbosity", "safety_identifier",
-    ],
-)  # fmt: skip
-def test_null_is_absent(chat: Ask, two_tokens: str, field: str) -> None:
-    assert text_of(chat(max_tokens=2, **{field: None})) == two_tokens
+    "fields", [OPTIONAL, *(pytest.param([field], id=field, marks=pytest.mark.full) for field in OPTIONAL)]
+)
+def test_nulls_are_absent(chat: Ask, two_tokens: str, fields: list[str]) -> None:
+    assert text_of(chat(**{"max_tokens": 2, **dict.fromkeys(fields)})) == two_tokens
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -35,6 +36,13 @@ def test_text_comes_back(http: httpx.Client, text: str) -> None:
 def test_strings_of_tokens_join(http: httpx.Client) -> None:
     found = http.post("/tokenize", json={"prompt": "Hello, world!", "return_token_strs": True}).json()
     assert len(found["token_strs"]) == found["count"]
+
+
+def test_tokenizer_is_described(http: httpx.Client, ids: Callable[[str], list[int]]) -> None:
+    """What lm-eval asks for before it lets the server tokenise."""
+    found = http.get("/tokenizer_info").json()
+    assert len(ids(found["eos_token"])) == 1 and "im_start" in found["chat_template"]
+    assert found["model_max_length"] == 8192
 
 
 def test_context_is_told(http: httpx.Client) -> None:

@@ -1,4 +1,4 @@
-"""POST /tokenize and POST /detokenize."""
+"""POST /tokenize, POST /detokenize and GET /tokenizer_info."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 
 from wllm_api.bodies import body_of
+from wllm_api.http_errors import NotFound
 from wllm_api.messages import chat_prompt
 from wllm_api.model import LONG_TEXT, in_thread
 from wllm_api.routes.common import serving_of
@@ -55,3 +56,18 @@ async def detokenize(
     model.check_ids(body.tokens, "tokens")
     long = len(body.tokens) > LONG_TEXT
     return {"prompt": await in_thread(long, lambda: model.tokenizer.decode(body.tokens, skip_special_tokens=False))}
+
+
+@router.get("/tokenizer_info")
+async def tokenizer_info(request: Request) -> dict[str, object]:
+    """What evaluation programs ask for before they leave tokenising to the server, as vLLM names it."""
+    model = await serving_of(request).model(None)
+    if not model.has_tokenizer:
+        raise NotFound("This model was loaded without a tokenizer. Start the server without --skip-tokenizer-init.")
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": model.info.max_model_len,
+        "vocab_size": model.tokenizer.vocab_size,
+        "chat_template": model.info.chat_template,
+        **model.info.special_tokens,
+    }
