@@ -8,6 +8,7 @@ Siblings always come from the wheels in dist/, given to pip by path, so pip neve
     nox -s "tests(wllm-cache)"       one package; after `--` come pytest's arguments, paths too
     nox -r -s tests                  the same in the environments of the last run: quick, but they may hold too much
     nox -s full                      the tests with the full counts
+    nox -s clients                   programs that use the server: LangChain, LiteLLM, lm-eval, OpenAI for Node and others
     nox -s serve -- MODEL --flags    install everything and serve
     nox -s bench -- scheduler        one benchmark; without a name all of them
     nox -s bump -- 0.2.0             the version, in all packages
@@ -31,6 +32,7 @@ nox.options.default_venv_backend = "virtualenv"
 ROOT = Path(__file__).parent
 DIST = ROOT / "dist"
 CONSTRAINTS = "constraints.txt"
+CLIENT_CONSTRAINTS = "tests/clients/constraints.txt"
 WINDOWS_PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
 HOUSE: dict[str, Any] = nox.project.load_toml("pyproject.toml")
@@ -136,6 +138,22 @@ def full(session: nox.Session) -> None:
     """The tests, with the full counts (marker `full`)."""
     for part in PARTS:
         session.notify(f"tests({part})", posargs=["-m", "", *session.posargs])
+
+
+@nox.session(requires=["build"])
+def clients(session: nox.Session) -> None:
+    """Programs that use the server, in an environment that has them beside wLLM: tests/clients, page and all."""
+    wheels = [str(next(DIST.glob(f"{name.replace('-', '_')}-*.whl"))) for name in PACKAGES]
+    session.install("--constraint", CLIENT_CONSTRAINTS, *wheels, *group("clients"), *group("test"))
+    install_model(session)
+    if npm := shutil.which("npm"):
+        folder = Path(session.create_tmp()) / "node"
+        folder.mkdir(exist_ok=True)
+        shutil.copy(ROOT / "tests/clients/package.json", folder)
+        session.run(npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", external=True)
+        session.env["NODE_PATH"] = str(folder / "node_modules")
+    # The warnings of these programs are theirs.
+    session.run("pytest", "-W", "default", "tests/clients", *session.posargs)
 
 
 @nox.session(reuse_venv=True)
