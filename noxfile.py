@@ -8,7 +8,7 @@ Siblings always come from the wheels in dist/, given to pip by path, so pip neve
     nox -s "tests(wllm-cache)"       one package; after `--` come pytest's arguments, paths too
     nox -r -s tests                  the same in the environments of the last run: quick, but they may hold too much
     nox -s full                      the tests with the full counts
-    nox -s clients                   programs that use the server: LangChain, LiteLLM, lm-eval, OpenAI for Node and others
+    nox -s clients                   programs that use the server: LangChain, LiteLLM, lm-eval and others
     nox -s serve -- MODEL --flags    install everything and serve
     nox -s bench -- scheduler        one benchmark; without a name all of them
     nox -s bump -- 0.2.0             the version, in all packages
