@@ -58,6 +58,9 @@ class Answer:
         self._head: dict[str, object] = {"id": answer_id, "created": int(time.time()), "model": model_name}
         self._begun: set[int] = set()
 
+    def read(self, number: int, gained: Gained) -> None:
+        """Take in what a choice gained, as it comes: a long answer must not be read all at once at its end."""
+
     def whole_choice(self, number: int, gained: Gained) -> dict[str, object]:
         """The whole choice."""
         raise NotImplementedError
@@ -83,6 +86,7 @@ class Answer:
         choices: dict[int, Gained] = {}
         async with aclosing(self.generation.deltas()) as deltas:
             async for number, delta in deltas:
+                self._read(number, delta)
                 choices.setdefault(number, Gained()).add(delta)
         shown = self.chosen([choices[number] for number in sorted(choices)])
         return {
@@ -100,8 +104,7 @@ class Answer:
         options = self.fields.stream_options
         async with aclosing(self.generation.deltas()) as deltas:
             async for number, delta in deltas:
-                gained = Gained()
-                gained.add(delta)
+                gained = self._read(number, delta)
                 first = number not in self._begun
                 self._begun.add(number)
                 for choice in self.chunk_choices(number, gained, first=first):
@@ -116,6 +119,12 @@ class Answer:
         if options.include_usage:
             yield event({**self._chunk([]), "usage": self.usage()})
         yield DONE
+
+    def _read(self, number: int, delta: TextDelta) -> Gained:
+        gained = Gained()
+        gained.add(delta)
+        self.read(number, gained)
+        return gained
 
     def _chunk(self, choices: list[dict[str, object]]) -> dict[str, object]:
         return {

@@ -38,10 +38,14 @@ class ChatAnswer(Answer):
         self._echo = echo
         self._messages: defaultdict[int, MessageText] = defaultdict(new_message)
 
+    def read(self, number: int, gained: Gained) -> None:
+        """Part content, thoughts and calls."""
+        self._messages[number].read(gained)
+
     def whole_choice(self, number: int, gained: Gained) -> dict[str, object]:
         """A choice with its message."""
         text = self._messages[number]
-        found = self._found(text, gained)
+        found = self._found(text)
         content = self._echo + found.pop("content", "")
         message: dict[str, object] = {"role": "assistant", "content": content, "refusal": None}
         if "tool_calls" in found or "function_call" in found:
@@ -59,7 +63,7 @@ class ChatAnswer(Answer):
                 opening["prompt_token_ids"] = self._prompt_token_ids
             yield opening
         text = self._messages[number]
-        delta = self._found(text, gained)
+        delta = self._found(text)
         if first and self._echo:
             delta["content"] = self._echo + delta.get("content", "")
         rest = self._rest(gained, text)
@@ -80,8 +84,8 @@ class ChatAnswer(Answer):
             extras["prompt_logprobs"] = self._logprobs.prompt(self.generation.prompt_logprobs[0] or ())
         return extras
 
-    def _found(self, text: MessageText, gained: Gained) -> dict[str, Any]:
-        found = text.add(gained)
+    def _found(self, text: MessageText) -> dict[str, Any]:
+        found = text.take()
         if self._body.functions and "tool_calls" in found:
             # Asked for in the older spelling, the one call is given in it.
             found["function_call"] = found.pop("tool_calls")[0]["function"]

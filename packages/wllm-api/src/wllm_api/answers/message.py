@@ -34,6 +34,7 @@ class MessageText:
         self._num_calls = 0
         self._last_call = -1
         self._tokens = TokenTexts()
+        self._read: list[Piece] = []
         self._num_pending = 0
         self._thinking = False
         self.num_reasoning_tokens = 0
@@ -72,15 +73,18 @@ class MessageText:
             self.finish_reason = "tool_calls" if ends_turn else finish_reason
         return wanted
 
-    def add(self, gained: Gained) -> dict[str, Any]:
-        """The fields of the delta that a gain makes; of the whole message when it is all that was gained."""
+    def read(self, gained: Gained) -> None:
+        """Take in what the choice gained."""
+        for part, begun in self._tokens.parts(gained):
+            self._read += self.pieces(part, num_tokens=len(begun))
+        if gained.finish_reason is not None:
+            self._read += self.pieces("", gained.finish_reason)
+
+    def take(self) -> dict[str, Any]:
+        """The message's fields as far as they were read since the last time: a delta, or the whole message."""
         delta: dict[str, Any] = {}
         calls: dict[int, dict[str, Any]] = {}
-        found = [
-            piece for part, begun in self._tokens.parts(gained) for piece in self.pieces(part, num_tokens=len(begun))
-        ]
-        if gained.finish_reason is not None:
-            found += self.pieces("", gained.finish_reason)
+        found, self._read = self._read, []
         for kind, piece in _joined(found):
             if kind == "content":
                 delta["content"] = delta.get("content", "") + piece
