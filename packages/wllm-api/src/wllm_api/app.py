@@ -31,7 +31,21 @@ from wllm_api.middleware.paths import Paths
 from wllm_api.middleware.rates import Rates
 from wllm_api.middleware.requests import Requests
 from wllm_api.openapi import describe_bodies
-from wllm_api.routes import chat, completions, docs, messages, models, ollama, ollama_models, responses, status, tokens
+from wllm_api.routes import (
+    chat,
+    completions,
+    docs,
+    embeddings,
+    messages,
+    models,
+    ollama,
+    ollama_embed,
+    ollama_models,
+    rerank,
+    responses,
+    status,
+    tokens,
+)
 from wllm_api.serving import Serving
 from wllm_api.settings import Access, Limits, Parsers
 from wllm_api.tools import REASONING_PARSERS, TOOL_PARSERS
@@ -103,14 +117,15 @@ def create_app(
     app.state.serving = serving
     app.state.on_ready = on_ready
     app.state.tracer = tracer
-    for router in (chat.router, completions.router, messages.router, models.router, responses.router):
+    for router in (part.router for part in (chat, completions, embeddings, messages, models, rerank, responses)):
         app.include_router(router, prefix="/v1")
         # Some clients are given the address without /v1.
         app.include_router(router, include_in_schema=False)
+    app.include_router(rerank.cohere, prefix="/v2")
     app.include_router(tokens.router)
     app.include_router(status.router)
     app.include_router(docs.router)
-    for router in (ollama.router, ollama_models.router):
+    for router in (ollama.router, ollama_embed.router, ollama_models.router):
         app.include_router(router, prefix="/api")
     app.include_router(ollama_models.root)
     describe_bodies(app)

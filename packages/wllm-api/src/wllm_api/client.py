@@ -7,6 +7,7 @@ from typing import Protocol
 
 from wllm_api.errors import EngineState
 from wllm_sched.messages import EngineStats, ModelInfo, TokenEvent
+from wllm_sched.pooling import PooledText
 from wllm_sched.sampling import SamplingParams
 
 
@@ -54,3 +55,6 @@ class EngineClient(Protocol):
 
     def submit(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> EventSource:
         """Start a request; raises `EngineUnavailable` unless the state is "ready"."""
+
+    def pool(self, texts: Sequence[PooledText], *, dimensions: int | None, normalize: bool | None) -> EventSource:
+        """Ask for a vector of each text, as in `Pool`; raises `EngineUnavailable` unless the state is "ready"."""

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from wllm_api.client import EventSource
 from wllm_api.errors import EngineUnavailable
-from wllm_api.http_errors import HttpError, InvalidRequest, ServerFault, Unavailable
+from wllm_api.failures import failure_of
+from wllm_api.http_errors import ServerFault
 from wllm_api.model import ServedModel
 from wllm_api.record import current_record
 from wllm_api.request_times import RequestTimes
@@ -127,7 +128,7 @@ class Generation:
             self._times[choice].started(event.start_times)
         if event.finish_reason in ("error", "abort") and not self._outputs[choice].finished:
             self._end(choice, event.finish_reason)
-            raise self._failure(event)
+            raise failure_of(event)
         held = self._held[number]
         held.append(event)
         if self._jobs[number].params.prompt_logprobs is not None and self.prompt_logprobs[number] is None:
@@ -169,17 +170,6 @@ class Generation:
 
     def _num_tokens(self, choice: int) -> tuple[int, int]:
         return len(self._jobs[choice // self._n].token_ids), self._outputs[choice].num_tokens
-
-    def _failure(self, event: TokenEvent) -> HttpError:
-        if event.finish_reason == "abort" or event.error_code == "engine_stopped":
-            return Unavailable("The server is shutting down; the request was ended.", code="shutting_down")
-        text = event.error or "the engine gave no reason"
-        if event.error_code in ("engine_died", "internal_error"):
-            return ServerFault(text, code=event.error_code)
-        if event.error_code or event.error_parameter:
-            # The engine refused the request: its own words, as for a field that was checked here.
-            return InvalidRequest(text, param=event.error_parameter, code=event.error_code)
-        return ServerFault(text)
 
 
 async def _merged(streams: Sequence[EventSource]) -> AsyncGenerator[tuple[int, TokenEvent], None]:

@@ -16,8 +16,10 @@ from wllm_api.openapi_answers import describe_answers
 from wllm_api.schemas.base import Body
 from wllm_api.schemas.chat import ChatRequest
 from wllm_api.schemas.completions import CompletionRequest
+from wllm_api.schemas.embeddings import EmbeddingRequest, EmbedRequest, OllamaEmbeddingsRequest
 from wllm_api.schemas.messages import CountTokensRequest, MessagesRequest
-from wllm_api.schemas.ollama import EmbedRequest, OllamaChatRequest, OllamaGenerateRequest, ShowRequest
+from wllm_api.schemas.ollama import OllamaChatRequest, OllamaGenerateRequest, ShowRequest
+from wllm_api.schemas.rerank import RerankRequest, ScoreRequest
 from wllm_api.schemas.responses import ResponsesRequest
 from wllm_api.schemas.tokens import DetokenizeRequest, TokenizeRequest
 
@@ -27,12 +29,17 @@ BODIES: dict[str, type[Body]] = {
     "/v1/messages": MessagesRequest,
     "/v1/messages/count_tokens": CountTokensRequest,
     "/v1/responses": ResponsesRequest,
+    "/v1/embeddings": EmbeddingRequest,
+    "/v1/rerank": RerankRequest,
+    "/v2/rerank": RerankRequest,
+    "/v1/score": ScoreRequest,
     "/tokenize": TokenizeRequest,
     "/detokenize": DetokenizeRequest,
     "/api/chat": OllamaChatRequest,
     "/api/generate": OllamaGenerateRequest,
     "/api/show": ShowRequest,
     "/api/embed": EmbedRequest,
+    "/api/embeddings": OllamaEmbeddingsRequest,
 }
 
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from wllm_api.client import EngineClient
 from wllm_api.errors import EngineState
-from wllm_api.http_errors import NotFound, Unavailable
+from wllm_api.http_errors import InvalidRequest, NotFound, Unavailable
 from wllm_api.metrics import Metrics
 from wllm_api.model import ServedModel
 from wllm_api.record import current_record
 from wllm_api.response_store import ResponseStore
 from wllm_api.settings import Access, Limits, Parsers
-
-if TYPE_CHECKING:
-    from wllm_api.generation import Generation
+from wllm_sched.messages import Task
 
 _NOT_READY: dict[EngineState, tuple[str, str]] = {
     "ready": ("The model's tokenizer is still loading. Try again in a few seconds.", "model_loading"),
@@ -25,6 +23,29 @@ _NOT_READY: dict[EngineState, tuple[str, str]] = {
     "restarting": ("The engine stopped and is being restarted. Try again in a few seconds.", "engine_restarting"),
     "failed": ("The engine has failed and will not come back; restart the server.", "engine_failed"),
     "stopped": ("The server is shutting down.", "shutting_down"),
+}
+
+
+class AtWork(Protocol):
+    """A request that runs or waits in the engine."""
+
+    @property
+    def num_waiting(self) -> int:
+        """How much of it waits for its turn."""
+
+    def abort(self) -> None:
+        """End it in the engine."""
+
+
+_DOES: dict[Task, str] = {
+    "generate": "writes text and does not support embeddings or scores",
+    "embed": "makes embeddings and does not support answers. Use /v1/embeddings, /v1/score or /v1/rerank",
+    "score": "scores pairs of texts and does not support answers or embeddings. Use /v1/score or /v1/rerank",
+}
+_ASKED: dict[Task, str] = {
+    "generate": "For answers start a server with a model that writes text.",
+    "embed": "For embeddings start a server with an embedding model, or this one with --task embed.",
+    "score": "For scores start a server with a cross-encoder or an embedding model.",
 }
 
 
@@ -48,7 +69,7 @@ class Serving:
         self.metrics = metrics
         self.parsers = parsers
         self.ignored_seen: set[str] = set()
-        self.running: set[Generation] = set()
+        self.running: set[AtWork] = set()
         self.responses = ResponseStore()
         self.closing = False
         self.created = int(time.time())
@@ -73,8 +94,11 @@ class Serving:
         """Requests that have no token yet."""
         return sum(generation.num_waiting for generation in self.running)
 
-    async def model(self, name: str | None) -> ServedModel:
-        """The model for a request that names it (None takes the only one); raises `NotFound` or `Unavailable`."""
+    async def model(self, name: str | None, *, tasks: Sequence[Task] | None = ("generate",)) -> ServedModel:
+        """The model for a request that names it (None takes the only one) and needs one of `tasks` (None: any).
+
+        Raises `NotFound`, `Unavailable`, or `InvalidRequest` for a model that does something else.
+        """
         if name is not None and name not in self.names:
             raise NotFound(
                 f"The model '{name}' does not exist. This server has: {', '.join(self.names)}.",
@@ -88,6 +112,13 @@ class Serving:
             await self._load()
         if self._model is None:
             raise self.not_ready()
+        does = self._model.info.task
+        if tasks is not None and does not in tasks:
+            raise InvalidRequest(
+                f"The model '{name or self.names[0]}' {_DOES[does]}. {_ASKED[tasks[0]]}",
+                param="model",
+                code="unsupported_task",
+            )
         return self._model
 
     def not_ready(self) -> Unavailable:

@@ -28,6 +28,7 @@ CALLS = "".join(
 )
 
 FACTORY = "wllm_api.engine.scripted:create_scripted_engine"
+POOLER = "wllm_api.engine.scripted_pooler:create_scripted_pooler"
 
 
 class ServerClient(httpx.Client):
@@ -44,7 +45,8 @@ StartServer = Callable[..., AbstractContextManager[ServerClient]]
 def _started(
     access: Access | None = None, limits: Limits | None = None, *, ready: bool = True, **options: Any
 ) -> Iterator[ServerClient]:
-    engine = EngineProcess(FACTORY, options)
+    pools = options.get("task", "generate") != "generate"
+    engine = EngineProcess(POOLER if pools else FACTORY, options)
     app = create_app(engine, served_model_names=["scripted", "org/other-name"], access=access, limits=limits)
     with running_server(app, ready=ready) as url, ServerClient(base_url=url, timeout=30) as client:
         client.engine, client.app = engine, app
@@ -55,6 +57,20 @@ def _started(
 def start_server() -> StartServer:
     """Start a server with these settings and options of the scripted engine: a context manager of its client."""
     return _started
+
+
+@pytest.fixture(scope="session")
+def embedder() -> Iterator[ServerClient]:
+    """A client of a shared server whose scripted engine makes embeddings."""
+    with _started(task="embed", max_model_len=64) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def cross_encoder() -> Iterator[ServerClient]:
+    """A client of a shared server whose scripted engine scores pairs."""
+    with _started(task="score", max_model_len=64) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")

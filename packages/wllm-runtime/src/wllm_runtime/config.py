@@ -19,6 +19,7 @@ DType = Literal["auto", "float32", "bfloat16", "float16"]
 LoadFormat = Literal["auto", "dummy"]
 KVCacheDType = Literal["auto", "int8", "fp8"]
 StepWait = Literal["auto", "spin", "block"]
+TaskChoice = Literal["auto", "generate", "embed", "score"]
 
 BLOCK_SIZES = (8, 16, 32, 64, 128)
 RECOMMENDED_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
@@ -33,6 +34,7 @@ class EngineConfig:
     free at start. `kv_offload_gib` is pinned host memory for KV blocks that the device has no room for. `enforce_eager`
     runs without CUDA graphs. `step_wait` says how the engine waits for the GPU: "spin" takes a core, "block" lets go.
     `override_generation_config` replaces the model's recommended sampling, which holds where a request is silent.
+    `task` is what the model does; "auto" goes by its files.
     """
 
     model: str
@@ -57,6 +59,7 @@ class EngineConfig:
     enforce_eager: bool = False
     step_wait: StepWait = "auto"
     override_generation_config: Mapping[str, float] | None = None
+    task: TaskChoice = "auto"
 
     def __post_init__(self) -> None:
         self._check_choice("device", get_args(Device))
@@ -64,6 +67,7 @@ class EngineConfig:
         self._check_choice("load_format", get_args(LoadFormat))
         self._check_choice("kv_cache_dtype", get_args(KVCacheDType))
         self._check_choice("step_wait", get_args(StepWait))
+        self._check_choice("task", get_args(TaskChoice))
         self._check_choice("block_size", BLOCK_SIZES)
         for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "num_kv_blocks", "pipeline_depth"):
             value = getattr(self, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from contextlib import ExitStack, nullcontext
+from pathlib import Path
 
 import torch
 
@@ -80,16 +81,16 @@ class ModelEngine(EngineLoop):
             self._gpu.release()
 
 
-def create_engine(config: EngineConfig) -> ModelEngine:
+def create_engine(config: EngineConfig, path: Path | None = None) -> ModelEngine:
     """Open the checkpoint, load the model, divide the memory, and make ready: no request waits for a graph.
 
-    Raises `CheckpointError`, `UnsupportedModel`, `WeightsError`, `ConfigError`, `OutOfMemory` or, for a GPU that cannot
-    run models, wllm-kernels' `NoDeviceCode`.
+    `path` is where `config.model` lies, if that is known already. Raises `CheckpointError`, `UnsupportedModel`,
+    `WeightsError`, `ConfigError`, `OutOfMemory` or, for a GPU that cannot run models, wllm-kernels' `NoDeviceCode`.
     """
     settings = Settings()
     with settings.phase("checkpoint"):
         checkpoint = open_checkpoint(
-            config.model,
+            path or config.model,
             revision=config.revision,
             load_format=config.load_format,
             skip_tokenizer=config.skip_tokenizer_init,

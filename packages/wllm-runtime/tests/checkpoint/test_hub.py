@@ -17,8 +17,9 @@ from typing import Any
 import huggingface_hub
 import pytest
 
-from wllm_runtime.checkpoint import CheckpointError, DownloadFailed, ModelNotFound, open_checkpoint
+from wllm_runtime.checkpoint import CheckpointError, DamagedCheckpoint, DownloadFailed, ModelNotFound, open_checkpoint
 from wllm_runtime.checkpoint.hub import download
+from wllm_runtime.checkpoint.sentence_modules import read_modules
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -141,6 +142,35 @@ def test_a_hub_id_opens(hub: Hub, model_dir: Path) -> None:
 def test_only_what_is_needed_is_fetched(hub: Hub) -> None:
     download("org/tiny")
     assert fetched(hub) == {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
+
+
+MODULES = [
+    {"path": "", "type": "sentence_transformers.models.Transformer"},
+    {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    {"path": "2_Dense", "type": "sentence_transformers.models.Dense"},
+]
+
+
+def test_folders_of_modules_are_fetched(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.files |= {
+        "modules.json": json.dumps(MODULES).encode(),
+        "1_Pooling/config.json": b'{"pooling_mode": "cls"}',
+        "2_Dense/config.json": b"{}",
+        "2_Dense/model.safetensors": b"weights",
+        "2_Dense/pytorch_model.bin": b"pickle",
+    }
+    folder = download("org/tiny")
+    inside = {name for name in fetched(hub) if "/" in name}
+    assert inside == {"1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors"}
+    assert read_modules(folder).pooling == "cls"
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert download("org/tiny") == folder
+
+
+def test_modules_elsewhere_are_refused(hub: Hub) -> None:
+    hub.files["modules.json"] = json.dumps([{"path": "../up", "type": "x.Pooling"}]).encode()
+    with pytest.raises(DamagedCheckpoint, match="no folder's name"):
+        download("org/tiny")
 
 
 def test_dummy_loading_fetches_no_weights(hub: Hub) -> None:

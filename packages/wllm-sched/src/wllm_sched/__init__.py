@@ -14,6 +14,7 @@ from wllm_sched.messages import (
     ServedEngine,
     StartTimes,
     Submit,
+    Task,
     TokenEvent,
 )
 from wllm_sched.plan import (
@@ -28,8 +29,10 @@ from wllm_sched.plan import (
     TokenLogprobs,
     TokenMask,
 )
+from wllm_sched.pooling import Pool, PooledText, Pooler
 from wllm_sched.sampling import SamplingParams
 from wllm_sched.scheduler import Scheduler
+from wllm_sched.text_queue import TextQueue
 
 __all__ = [
     "Abort",
@@ -51,6 +54,9 @@ __all__ = [
     "NewBlocks",
     "NewSlot",
     "Opening",
+    "Pool",
+    "PooledText",
+    "Pooler",
     "RequestRefused",
     "Row",
     "Runner",
@@ -64,6 +70,8 @@ __all__ = [
     "StepPlan",
     "StepResult",
     "Submit",
+    "Task",
+    "TextQueue",
     "TimedChunks",
     "TokenEvent",
     "TokenLogprobs",

@@ -1,6 +1,6 @@
 """The border between an engine and whoever feeds it: plain data, picklable, no behaviour.
 
-The API process sends `Submit` and `Abort` over a pipe and receives `ModelInfo` first, then `TokenEvent` and
+The API process sends `Submit` (or `Pool`) and `Abort` over a pipe and receives `ModelInfo` first, then `TokenEvent` and
 `EngineStats`. In-process callers hand the same data to the `Engine` protocol directly.
 """
 
@@ -14,6 +14,8 @@ from wllm_sched.plan import TokenLogprobs
 from wllm_sched.sampling import SamplingParams
 
 FinishReason = Literal["stop", "length", "abort", "error"]
+# What a model does: write text, make a vector of a text, or score a pair of texts.
+Task = Literal["generate", "embed", "score"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,8 @@ class TokenEvent:
     `stop_token_id` is set when a token ended the sample; that token is the last of `token_ids`. `prompt_logprobs` comes
     once, on the first event of sample 0: one entry a prompt token, None for the first. `error` explains "error".
     `num_cached_tokens` is the part of the prompt that the request found in the prefix cache. `start_times` come with
-    the sample's first token. Never changed once made.
+    the sample's first token. The only event of a text that was pooled has its `vector`, float32 in little-endian bytes.
+    Never changed once made.
     """
 
     request_id: int
@@ -63,6 +66,7 @@ class TokenEvent:
     error_code: str | None = None
     error_parameter: str | None = None
     start_times: StartTimes | None = None
+    vector: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,8 @@ class ModelInfo:
     chat template may use ("bos_token", "eos_token", ...). `default_sampling` holds the model's own recommended
     parameters (generation_config), by SamplingParams field name. `settings` are the resolved settings with the reason
     for each, as (name, value, reason), to be printed once. `num_parameters` and `weight_bytes` (in memory) are 0 for an
-    engine without a model.
+    engine without a model. A model whose `task` is not "generate" pools: `vector_size` numbers for each text, or what
+    `vector_dimensions` has for a shorter vector.
     """
 
     model: str
@@ -125,6 +130,9 @@ class ModelInfo:
     settings: tuple[tuple[str, str, str], ...] = ()
     num_parameters: int = 0
     weight_bytes: int = 0
+    task: Task = "generate"
+    vector_size: int = 0
+    vector_dimensions: Sequence[int] = ()
 
 
 class Engine(Protocol):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from wllm_sched.config import SchedulerConfig
 from wllm_sched.errors import RequestRefused
+from wllm_sched.pooling import Pool
 from wllm_sched.sampling import SamplingParams
 
 
@@ -46,6 +47,26 @@ def refuse_impossible(
             parameter="prompt",
             code="context_length_exceeded",
         )
+
+
+def refuse_impossible_texts(request: Pool, *, vocab_size: int, max_model_len: int, dimensions: Sequence[int]) -> None:
+    """Raise `RequestRefused` unless a vector can be made of each text; `dimensions` are the lengths one may have."""
+    if request.dimensions is not None and request.dimensions not in dimensions:
+        raise RequestRefused(
+            f"dimensions is {request.dimensions}, which is no length of this model's vectors. Leave it out.",
+            parameter="dimensions",
+        )
+    for text in request.texts:
+        if not text.token_ids:
+            raise RequestRefused("A text is empty: 0 tokens. Send at least one token.", parameter="input")
+        _refuse_foreign_ids("input", text.token_ids, vocab_size)
+        if len(text.token_ids) > max_model_len:
+            raise RequestRefused(
+                f"This model's maximum context length is {max_model_len} tokens. However, a text has "
+                f"{len(text.token_ids)} tokens. Shorten it.",
+                parameter="input",
+                code="context_length_exceeded",
+            )
 
 
 def _refuse_foreign_ids(name: str, token_ids: Iterable[int], vocab_size: int) -> None:

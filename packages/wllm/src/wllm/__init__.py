@@ -11,16 +11,32 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wllm.llm import LLM
-    from wllm.outputs import CompletionOutput, Logprob, RequestOutput
+    from wllm.outputs import (
+        CompletionOutput,
+        EmbeddingRequestOutput,
+        Logprob,
+        RequestOutput,
+        ScoringRequestOutput,
+    )
     from wllm_sched import SamplingParams
 
-__all__ = ["LLM", "CompletionOutput", "Logprob", "RequestOutput", "SamplingParams"]
+__all__ = [
+    "LLM",
+    "CompletionOutput",
+    "EmbeddingRequestOutput",
+    "Logprob",
+    "RequestOutput",
+    "SamplingParams",
+    "ScoringRequestOutput",
+]
 
 _HOMES = {
     "LLM": "wllm.llm",
     "CompletionOutput": "wllm.outputs",
+    "EmbeddingRequestOutput": "wllm.outputs",
     "Logprob": "wllm.outputs",
     "RequestOutput": "wllm.outputs",
+    "ScoringRequestOutput": "wllm.outputs",
     "SamplingParams": "wllm_sched",
 }
 

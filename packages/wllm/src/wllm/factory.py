@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from wllm_runtime.config import EngineConfig
-from wllm_runtime.engine import ModelEngine
-from wllm_runtime.engine import create_engine as create_model_engine
+from wllm_runtime.open_engine import open_engine
+from wllm_sched import ServedEngine
 
 
-def create_engine(options: Mapping[str, Any]) -> ModelEngine:
+def create_engine(options: Mapping[str, Any]) -> ServedEngine:
     """Build the engine from the fields of an `EngineConfig`."""
-    return create_model_engine(EngineConfig(**options))
+    return open_engine(EngineConfig(**options))

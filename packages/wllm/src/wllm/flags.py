@@ -128,6 +128,14 @@ _ENGINE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
             "help": 'sampling where a request is silent, such as {"temperature": 0.7} (default: the model\'s own)',
         },
     ),
+    (
+        "--task",
+        {
+            "choices": ("auto", "generate", "embed", "score"),
+            "default": "auto",
+            "help": "write text, make embeddings, or score pairs of texts (default: auto, by the model's files)",
+        },
+    ),
 )
 
 

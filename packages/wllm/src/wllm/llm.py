@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeAlias, cast
 
@@ -20,11 +21,13 @@ from tqdm import tqdm
 from wllm.collector import Collector
 from wllm.default_model import default_model
 from wllm.interrupts import deferred_interrupts
-from wllm.outputs import RequestOutput
+from wllm.outputs import EmbeddingRequestOutput, RequestOutput, ScoringRequestOutput
+from wllm.pooling import OfflinePooler, Vector, run_pool
 from wllm_api.text import ChatTemplate, Tokenizer, resolve_bad_words
-from wllm_runtime.config import Device, DType, EngineConfig, KVCacheDType, LoadFormat, StepWait
-from wllm_runtime.engine import create_engine
-from wllm_sched import Abort, EngineStats, ModelInfo, SamplingParams, Submit, TokenEvent
+from wllm_runtime.config import Device, DType, EngineConfig, KVCacheDType, LoadFormat, StepWait, TaskChoice
+from wllm_runtime.open_engine import open_engine
+from wllm_runtime.pooling.engine import PoolingEngine
+from wllm_sched import Abort, EngineStats, ModelInfo, Pool, PooledText, SamplingParams, Submit, TokenEvent
 
 Prompt: TypeAlias = str | Sequence[int] | Mapping[str, Any]
 Message: TypeAlias = Mapping[str, Any]
@@ -61,6 +64,7 @@ class LLM:
         enforce_eager: bool = False,
         step_wait: StepWait = "auto",
         override_generation_config: Mapping[str, float] | None = None,
+        task: TaskChoice = "auto",
     ) -> None:
         if model is None:
             chosen = default_model()
@@ -88,8 +92,9 @@ class LLM:
             enforce_eager=enforce_eager,
             step_wait=step_wait,
             override_generation_config=override_generation_config,
+            task=task,
         )
-        self._engine = create_engine(config)
+        self._engine = open_engine(config)
         self._ids = itertools.count()
         self._closed = False
         self._stepping = threading.Lock()
@@ -187,6 +192,39 @@ class LLM:
             finally:
                 self._abandon([request_id])
 
+    def embed(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        *,
+        dimensions: int | None = None,
+        normalize: bool | None = None,
+        truncate_prompt_tokens: int | None = None,
+        use_tqdm: bool = True,
+    ) -> list[EmbeddingRequestOutput]:
+        """A vector for each text, one result a prompt, in order; arguments as of `/v1/embeddings`.
+
+        Raises `ValueError` for a model that embeds nothing, or a prompt that it cannot take.
+        """
+        given = [
+            (prompt, []) if isinstance(prompt, str) and self._tokenizer is not None else self._to_ids(prompt)
+            for prompt in _as_list(prompts)
+        ]
+        return self._pooler(use_tqdm, truncate_prompt_tokens).embed(given, dimensions=dimensions, normalize=normalize)
+
+    def score(
+        self,
+        text_1: str | Sequence[str],
+        text_2: str | Sequence[str],
+        *,
+        truncate_prompt_tokens: int | None = None,
+        use_tqdm: bool = True,
+    ) -> list[ScoringRequestOutput]:
+        """How well the texts of each pair fit: one text with each of many, or two lists of one length.
+
+        A cross-encoder reads each pair; of an embedding model it is the cosine. Raises `ValueError` as `embed` does.
+        """
+        return self._pooler(use_tqdm, truncate_prompt_tokens).score(text_1, text_2)
+
     def shutdown(self) -> None:
         """Release the model; the object cannot be used afterwards."""
         if not self._closed:
@@ -219,6 +257,28 @@ class LLM:
             yield
         finally:
             self._stepping.release()
+
+    def _pooler(self, use_tqdm: bool, truncate_prompt_tokens: int | None) -> OfflinePooler:
+        self._check_open()
+        vectors = partial(self._vectors, use_tqdm=use_tqdm)
+        return OfflinePooler(self.model_info, self._tokenizer, vectors, truncate_prompt_tokens=truncate_prompt_tokens)
+
+    def _vectors(
+        self,
+        texts: Sequence[PooledText],
+        *,
+        dimensions: int | None = None,
+        normalize: bool | None = None,
+        use_tqdm: bool,
+    ) -> list[Vector]:
+        assert isinstance(self._engine, PoolingEngine), "the pooler has looked at the model's task"
+        request = Pool(next(self._ids), texts, dimensions, normalize)
+        with self._one_call_at_a_time():
+            self._engine.pool(request)
+            try:
+                return run_pool(request, self._step, use_tqdm=use_tqdm)
+            finally:
+                self._abandon([request.request_id])
 
     def _render(
         self,

@@ -1,4 +1,4 @@
-"""What `LLM.generate` returns."""
+"""What `LLM` returns: of `generate` and `chat`, of `embed`, of `score`."""
 
 from __future__ import annotations
 
@@ -37,3 +37,35 @@ class RequestOutput:
     outputs: list[CompletionOutput]
     prompt_logprobs: list[dict[int, Logprob] | None] | None = None
     num_cached_tokens: int = 0
+
+
+@dataclass(slots=True)
+class EmbeddingOutput:
+    """The vector of one text."""
+
+    embedding: list[float]
+
+
+@dataclass(slots=True)
+class EmbeddingRequestOutput:
+    """A text and its vector."""
+
+    prompt: str | None
+    prompt_token_ids: list[int]
+    outputs: EmbeddingOutput
+
+
+@dataclass(slots=True)
+class ScoringOutput:
+    """The score of one pair; `method` is "cross-encoder" or "cosine"."""
+
+    score: float
+    method: str
+
+
+@dataclass(slots=True)
+class ScoringRequestOutput:
+    """A pair and its score. `prompt_token_ids` are what was read: the pair at once, or one text after the other."""
+
+    prompt_token_ids: list[int]
+    outputs: ScoringOutput

@@ -19,9 +19,15 @@ from wllm_api.server import serve as serve_app
 from wllm_api.settings import Access, Limits, Parsers
 from wllm_api.tracing import tracer_from_environment
 from wllm_runtime import EngineConfig
-from wllm_sched import ModelInfo
+from wllm_sched import ModelInfo, Task
 
 FACTORY = "wllm.factory:create_engine"
+# What is said beside the address where it is not chat.
+_FOR: Mapping[Task, str] = {
+    "generate": "",
+    "embed": " (an embedding model: /v1/embeddings, /v1/score, /v1/rerank)",
+    "score": " (a cross-encoder: /v1/score, /v1/rerank)",
+}
 API_KEY_VARIABLE = "WLLM_API_KEY"
 
 
@@ -60,7 +66,7 @@ class Announcer:
     def ready(self, info: ModelInfo) -> None:
         """The first request would be taken."""
         say(settings_table(info.settings))
-        say(f"ready: {', '.join(self._names)} on {self._url}/v1")
+        say(f"ready: {', '.join(self._names)} on {self._url}/v1{_FOR[info.task]}")
 
 
 def serve(model: str | None, engine_settings: Mapping[str, Any], options: ServeOptions) -> int:

@@ -23,8 +23,9 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from wllm_api.engine.wire import Batch, Channel, Failure, FromEngine, Stop, ToEngine
-from wllm_sched.errors import SchedError
+from wllm_sched.errors import RequestRefused, SchedError
 from wllm_sched.messages import Abort, ServedEngine, Submit, TokenEvent
+from wllm_sched.pooling import Pool, Pooler
 
 EXIT_SERVER_GONE = 3
 _STATS_INTERVAL_S = 0.1
@@ -120,11 +121,16 @@ def _serve(
             outbox.put(Batch.pack(events, stats))
 
 
-def _submit(engine: ServedEngine, request: Submit) -> list[TokenEvent]:
+def _submit(engine: ServedEngine, request: Submit | Pool) -> list[TokenEvent]:
     code: str | None
     parameter: str | None
     try:
-        engine.submit(request)
+        if isinstance(request, Submit):
+            engine.submit(request)
+        elif isinstance(engine, Pooler):
+            engine.pool(request)
+        else:
+            raise RequestRefused("This model writes text and makes no vectors. Ask it for text.")
         return []
     except SchedError as error:
         text, code, parameter = str(error), getattr(error, "code", None), getattr(error, "parameter", None)
@@ -137,5 +143,5 @@ def _submit(engine: ServedEngine, request: Submit) -> list[TokenEvent]:
         TokenEvent(
             request.request_id, index, finish_reason="error", error=text, error_code=code, error_parameter=parameter
         )
-        for index in range(request.params.n)
+        for index in range(request.params.n if isinstance(request, Submit) else len(request.texts))
     ]

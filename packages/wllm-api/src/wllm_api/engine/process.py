@@ -18,6 +18,7 @@ from wllm_api.engine.stream import RequestStream
 from wllm_api.engine.wire import Batch, Failure, FromEngine, Stop
 from wllm_api.errors import EngineDied, EngineState, EngineUnavailable
 from wllm_sched.messages import Abort, EngineStats, ModelInfo, Submit, TokenEvent
+from wllm_sched.pooling import Pool, PooledText
 from wllm_sched.sampling import SamplingParams
 
 logger = logging.getLogger(__name__)
@@ -116,13 +117,22 @@ class EngineProcess:
 
     def submit(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> RequestStream:
         """Start a request; raises `EngineUnavailable` unless the state is "ready"."""
+        request_id = next(self._request_ids)
+        return self._send(Submit(request_id, prompt_token_ids, params), params.n)
+
+    def pool(self, texts: Sequence[PooledText], *, dimensions: int | None, normalize: bool | None) -> RequestStream:
+        """Ask for a vector of each text, as in `Pool`; raises `EngineUnavailable` unless the state is "ready"."""
+        request_id = next(self._request_ids)
+        return self._send(Pool(request_id, texts, dimensions, normalize), len(texts))
+
+    def _send(self, request: Submit | Pool, num_samples: int) -> RequestStream:
         if self.state != "ready" or self._spawned is None or self._stopping:
             state = "stopped" if self._stopping else self.state
             raise EngineUnavailable(_WHY_UNAVAILABLE[state], state)
-        request_id = next(self._request_ids)
-        self._spawned.send(Submit(request_id, prompt_token_ids, params))
-        stream = RequestStream(request_id, params.n, self._abort)
-        self._streams[request_id] = stream
+        self._spawned.send(request)
+        stream = RequestStream(request.request_id, num_samples, self._abort)
+        if num_samples:  # without, it has ended already
+            self._streams[request.request_id] = stream
         return stream
 
     def _abort(self, abort: Abort) -> None:

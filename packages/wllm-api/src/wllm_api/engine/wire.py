@@ -1,6 +1,7 @@
 """What crosses the pipe between the server and its engine process, beside the messages of wllm-sched.
 
-To the engine: `Submit`, `Abort`, `Stop`. From it: `ModelInfo` first, then a `Batch` a step; `Failure` is its last word.
+To the engine: `Submit` or `Pool`, `Abort`, `Stop`. From it: `ModelInfo` first, then a `Batch` a step;
+`Failure` is its last word.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 from wllm_sched.messages import Abort, EngineStats, ModelInfo, Submit, TokenEvent
+from wllm_sched.pooling import Pool
 
 _values = attrgetter(*(field.name for field in fields(TokenEvent)))
 
@@ -59,5 +61,5 @@ class Batch:
         return [TokenEvent(*row) for row in self.rows]
 
 
-ToEngine = Submit | Abort | Stop
+ToEngine = Submit | Pool | Abort | Stop
 FromEngine = ModelInfo | Batch | Failure

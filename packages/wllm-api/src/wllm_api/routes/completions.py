@@ -22,7 +22,8 @@ from wllm_api.routes.common import (
     serving_of,
     truncated,
 )
-from wllm_api.schemas.completions import CompletionRequest, Prompt
+from wllm_api.schemas.completions import CompletionRequest
+from wllm_api.schemas.inputs import Prompt
 from wllm_api.sse import EventStream
 from wllm_api.structured import grammar_for
 from wllm_sched.grammar import Grammar

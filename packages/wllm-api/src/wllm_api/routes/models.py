@@ -58,4 +58,5 @@ def _model(name: str, request: Request) -> dict[str, object]:
         "owned_by": "wllm",
         "root": serving.names[0],
         "max_model_len": info.max_model_len if info is not None else None,
+        "task": info.task if info is not None else None,
     }

@@ -16,7 +16,7 @@ from wllm_api.bodies import body_of
 from wllm_api.http_errors import InvalidRequest, NotFound
 from wllm_api.model import ServedModel
 from wllm_api.routes.common import serving_of
-from wllm_api.schemas.ollama import EmbedRequest, ShowRequest
+from wllm_api.schemas.ollama import ShowRequest
 from wllm_api.serving import Serving
 from wllm_api.tool_offer import can_call
 from wllm_api.version import package_version
@@ -88,7 +88,7 @@ async def show(request: Request, body: Annotated[ShowRequest, Depends(body_of(Sh
     """What is known of the model."""
     serving = serving_of(request)
     name = served_name(serving, body.model or body.name)
-    model = await serving.model(name)
+    model = await serving.model(name, tasks=None)
     info = model.info
     family = _family(info)
     return {
@@ -105,14 +105,6 @@ async def show(request: Request, body: Annotated[ShowRequest, Depends(body_of(Sh
         "capabilities": _capabilities(model),
         "modified_at": timestamp(serving.created),
     }
-
-
-@router.post("/embed")
-@router.post("/embeddings", include_in_schema=False)
-async def embed(request: Request, body: Annotated[EmbedRequest, Depends(body_of(EmbedRequest))]) -> None:
-    """Refused: no model that this server runs makes embeddings."""
-    name = served_name(serving_of(request), body.model)
-    raise InvalidRequest(f"'{name}' does not support embeddings: this server generates text only.", param="model")
 
 
 @router.post("/pull", include_in_schema=False)
@@ -132,11 +124,13 @@ async def manage(request: Request) -> None:
 
 
 def _capabilities(model: ServedModel) -> list[str]:
+    writes = model.info.task == "generate"
     known = {
-        "completion": True,
-        "tools": model.template is not None and can_call(model),
+        "completion": writes,
+        "embedding": model.info.task == "embed",
+        "tools": writes and model.template is not None and can_call(model),
         "thinking": model.template is not None and model.format.reasoning is not None,
-        "insert": model.infill is not None,
+        "insert": writes and model.infill is not None,
     }
     return [name for name, is_there in known.items() if is_there]
 
@@ -174,7 +168,7 @@ def _rounded(count: int) -> str:
 
 
 def _family(info: ModelInfo) -> str:
-    return info.architecture.removesuffix("ForCausalLM").lower()
+    return re.sub("(ForCausalLM|ForSequenceClassification|Model)$", "", info.architecture).lower()
 
 
 def _parameters(info: ModelInfo) -> list[str]:

@@ -21,7 +21,7 @@ async def tokenize(
     request: Request, body: Annotated[TokenizeRequest, Depends(body_of(TokenizeRequest))]
 ) -> dict[str, object]:
     """The token ids of a text or a conversation."""
-    model = await serving_of(request).model(body.model)
+    model = await serving_of(request).model(body.model, tasks=None)
     if body.messages is not None:
         param, default = "messages", False
         text = await chat_prompt(
@@ -51,7 +51,7 @@ async def detokenize(
     request: Request, body: Annotated[DetokenizeRequest, Depends(body_of(DetokenizeRequest))]
 ) -> dict[str, object]:
     """The text of token ids."""
-    model = await serving_of(request).model(body.model)
+    model = await serving_of(request).model(body.model, tasks=None)
     model.require_tokenizer("tokens")
     model.check_ids(body.tokens, "tokens")
     long = len(body.tokens) > LONG_TEXT

@@ -7,33 +7,14 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, StrictInt, StrictStr, model_validator
 
 from wllm_api.schemas.base import Flag
+from wllm_api.schemas.inputs import Prompt, prompt_list
 from wllm_api.schemas.sampling import MAX_LOGPROBS, SamplingFields
-
-Prompt = str | list[int]
-
-
-def _is_ids(value: object) -> bool:
-    return isinstance(value, list) and all(type(item) is int for item in value)
-
-
-def _prompt_list(value: object) -> object:
-    if isinstance(value, str):
-        return [value]
-    if not isinstance(value, list) or not value:
-        raise ValueError("must be a string, a list of strings, a list of token ids, or a list of lists of token ids")
-    prompts = [value] if _is_ids(value) else value
-    if not all(isinstance(one, str) for one in prompts) and not all(_is_ids(one) for one in prompts):
-        raise ValueError("mixes kinds: all prompts must be strings, or all must be lists of whole token ids")
-    for number, one in enumerate(prompts):
-        if isinstance(one, list) and not one:
-            raise ValueError(f"number {number} is an empty list of token ids; give at least one")
-    return prompts
 
 
 class CompletionRequest(SamplingFields):
     """A plain completion request."""
 
-    prompt: Annotated[list[Any], BeforeValidator(_prompt_list)]
+    prompt: Annotated[list[Any], BeforeValidator(prompt_list)]
     """A text, a list of texts, a list of token ids, or a list of such lists: each is continued on its own."""
     suffix: StrictStr = ""
     """The text after the gap that the answer is to fill, for models with tokens for that."""

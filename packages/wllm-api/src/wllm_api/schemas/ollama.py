@@ -216,13 +216,5 @@ class ShowRequest(Body):
         return self
 
 
-class EmbedRequest(OllamaBody):
-    """Texts to embed."""
-
-    no_effect: ClassVar[frozenset[str]] = frozenset({
-        "dimensions", "input", "keep_alive", "options", "prompt", "truncate",
-    })  # fmt: skip
-
-
 def _objects(messages: object) -> list[dict[str, object]]:
     return [one for one in messages if isinstance(one, dict)] if isinstance(messages, list) else []

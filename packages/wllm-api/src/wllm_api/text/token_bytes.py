@@ -1,8 +1,9 @@
 """What bytes a token stands for: the decoder section of a tokenizer.json, taken token by token.
 
-The decoders of language models (byte-level BPE, SentencePiece with byte fallback, Metaspace, plain words) all come
-down to the bytes of each token, a special rule for the first one, and UTF-8 over the whole. That form is exact in a
-stream at constant cost, which decoding growing windows of ids is not. A decoder of any other kind is refused by name.
+The decoders of language models (byte-level BPE, SentencePiece with byte fallback, Metaspace, WordPiece, plain words)
+all come down to the bytes of each token, a special rule for the first one, and UTF-8 over the whole. That form is exact
+in a stream at constant cost, which decoding growing windows of ids is not. A decoder of any other kind is refused by
+name.
 
 Two deliberate differences from `tokenizers`, which both lose text there: an added token is its own text, never read in
 the byte-level alphabet; and among byte-fallback tokens that are not valid UTF-8 together, only the invalid bytes become
@@ -16,6 +17,12 @@ from collections.abc import Iterator, Mapping
 from wllm_api.errors import TokenizerError
 
 Json = Mapping[str, object]
+
+# What `tokenizers` does to each token of English text that is put together of words and their parts, in this order.
+_CLEANUPS = (
+    *((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m")),
+    *((" do not", " don't"), (" 's", "'s"), (" 've", "'ve"), (" 're", "'re")),
+)
 
 
 def _byte_level_alphabet() -> dict[str, int]:
@@ -37,7 +44,8 @@ def _steps(decoder: Json) -> Iterator[Json]:
 def _unsupported(step: Json) -> TokenizerError:
     return TokenizerError(
         f"The tokenizer's decoder cannot be used: its step {dict(step)} is not supported. Supported are ByteLevel, "
-        "ByteFallback, Fuse, Metaspace, Replace of one string, and Strip at the start; use a model with one of those."
+        "ByteFallback, Fuse, Metaspace, Replace of one string, Strip at the start, and WordPiece; use a model with one "
+        "of those."
     )
 
 
@@ -51,6 +59,8 @@ class TokenBytes:
         self._metaspace: str | None = None
         self._strip: tuple[bytes, int] | None = None
         self._words = decoder is None
+        self._word_part: str | None = None
+        self._cleans = False
         fused = False
         for step in _steps(decoder) if decoder is not None else ():
             match step:
@@ -68,6 +78,8 @@ class TokenBytes:
                     self._replacements.append((mark, " "))
                     if step.get("prepend_scheme", "always") != "never" and step.get("add_prefix_space", True):
                         self._metaspace = mark
+                case {"type": "WordPiece", "prefix": str(part), "cleanup": bool(cleans)}:
+                    self._word_part, self._cleans = part, cleans
                 case {"type": "Strip", "content": str(content), "start": int(count), "stop": 0} if fused:
                     self._strip = content.encode("utf-8"), count
                 case _:
@@ -83,6 +95,9 @@ class TokenBytes:
             return token.encode("utf-8")
         if self._words:
             return b" " + token.encode("utf-8")
+        if self._word_part is not None:
+            is_part = token.startswith(self._word_part)
+            return self._cleaned(token.removeprefix(self._word_part) if is_part else f" {token}")
         for old, new in self._replacements:
             token = token.replace(old, new)
         if self._byte_fallback and len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
@@ -94,6 +109,8 @@ class TokenBytes:
 
     def first(self, token: str, *, added: bool) -> bytes:
         """Bytes of `token` at the start of a text, where the space that the encoder put there is taken off again."""
+        if self._word_part is not None:
+            return self._cleaned(token)
         if self._metaspace is not None:
             token = token.replace(self._metaspace, "")
         piece = self.inner(token, added=added)
@@ -104,3 +121,8 @@ class TokenBytes:
             while count and piece.startswith(content):
                 piece, count = piece[len(content) :], count - 1
         return piece
+
+    def _cleaned(self, token: str) -> bytes:
+        for old, new in _CLEANUPS if self._cleans else ():
+            token = token.replace(old, new)
+        return token.encode("utf-8")

@@ -14,6 +14,7 @@ from wllm_api.errors import InvalidText, TokenizerError
 from wllm_api.text.token_bytes import TokenBytes
 from wllm_api.text.typed_encoder import TypedEncoder
 from wllm_api.text.typed_tokens import ControlTokens, PromptText
+from wllm_sched.pooling import PooledText
 
 
 def _check(text: str) -> None:
@@ -114,6 +115,42 @@ class Tokenizer:
         before = next(count for count in range(len(full)) if full[count : count + len(plain)] == plain)
         return full[:before] + ids + full[before + len(plain) :]
 
+    def assemble(
+        self,
+        first: Sequence[str],
+        second: Sequence[str] | None = None,
+        *,
+        add_special_tokens: bool = True,
+        longest: int | None = None,
+        longest_second: int | None = None,
+    ) -> list[PooledText]:
+        """Tokens of each text of `first`, or of each pair with a text of `second`; raises `InvalidText`.
+
+        Texts are cut behind what fits into `longest` tokens, special ones included; of a pair only the second text is
+        cut, which may also hold at most `longest_second` tokens.
+        """
+        for text in (*first, *(second or ())):
+            _check(text)
+        marks = self._inner.num_special_tokens_to_add(second is not None)
+        room = None if longest is None else max(longest - (marks if add_special_tokens else 0), 0)
+        heads = self._pieces_of(first)
+        if second is None:
+            if room is not None:
+                for head in heads:
+                    head.truncate(room)
+            whole = [self._inner.post_process(head, None, add_special_tokens) for head in heads]
+            return [PooledText(encoding.ids) for encoding in whole]
+        pairs = []
+        for head, tail in zip(heads, self._pieces_of(second), strict=True):
+            limits = [longest_second, None if room is None else max(room - len(head), 0)]
+            given = [limit for limit in limits if limit is not None]
+            if given:
+                tail.truncate(min(given))
+            pair = self._inner.post_process(head, tail, add_special_tokens)
+            # Whoever puts marks between two texts also tells them apart by type; else nobody has done so yet.
+            pairs.append(PooledText(pair.ids, pair.type_ids if marks else [0] * len(head) + [1] * len(tail)))
+        return pairs
+
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of `token_ids`; bytes that are not UTF-8 become U+FFFD."""
         joined = bytearray()
@@ -147,6 +184,9 @@ class Tokenizer:
     def token_text(self, token_id: int) -> str:
         """The bytes of one token as text; a part of a character becomes U+FFFD."""
         return self.token_bytes(token_id).decode("utf-8", "replace")
+
+    def _pieces_of(self, texts: Sequence[str]) -> list[tokenizers.Encoding]:
+        return self._inner.encode_batch_fast(list(texts), add_special_tokens=False)
 
     def _token(self, token_id: int) -> str | None:
         return self._inner.id_to_token(token_id) if 0 <= token_id < self._vocab_size else None

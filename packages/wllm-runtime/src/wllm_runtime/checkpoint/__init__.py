@@ -13,7 +13,9 @@ from wllm_runtime.checkpoint.errors import (
     UnsupportedCheckpoint,
 )
 from wllm_runtime.checkpoint.interface import Checkpoint, LoadFormat, WeightReader
-from wllm_runtime.checkpoint.opening import open_checkpoint
+from wllm_runtime.checkpoint.opening import locate, open_checkpoint
+from wllm_runtime.checkpoint.pooling import PoolingCheckpoint, open_pooling_checkpoint
+from wllm_runtime.checkpoint.tasks import task_of
 
 __all__ = [
     "Checkpoint",
@@ -22,7 +24,11 @@ __all__ = [
     "DownloadFailed",
     "LoadFormat",
     "ModelNotFound",
+    "PoolingCheckpoint",
     "UnsupportedCheckpoint",
     "WeightReader",
+    "locate",
     "open_checkpoint",
+    "open_pooling_checkpoint",
+    "task_of",
 ]

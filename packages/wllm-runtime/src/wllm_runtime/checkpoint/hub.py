@@ -20,12 +20,15 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.file_download import are_symlinks_supported
 
-from wllm_runtime.checkpoint.errors import DownloadFailed, ModelNotFound
+from wllm_runtime.checkpoint.errors import CheckpointError, DownloadFailed, ModelNotFound
+from wllm_runtime.checkpoint.sentence_modules import module_folders
 
 logger = logging.getLogger(__name__)
 
-_SETTINGS = ["*.json", "tokenizer.model", "*.jinja"]
+_SETTINGS = ["*.json", "tokenizer.model", "sentencepiece.bpe.model", "vocab.txt", "*.jinja"]
 _WEIGHTS = ["*.safetensors"]
+# Models of sentence-transformers keep each module behind the transformer in a folder of its own.
+_IN_FOLDERS = ["config.json"]
 # Folders hold other formats; consolidated*.safetensors repeats all weights under other names.
 _IGNORED = ["*/*", "consolidated*.safetensors"]
 _ERROR_DISK_FULL = 112  # Windows
@@ -47,6 +50,17 @@ def download(repo_id: str, *, revision: str | None = None, weights: bool = True)
             ignore_patterns=_IGNORED,
             library_name="wllm",
         )
+        folders = module_folders(Path(directory))
+        if folders:
+            patterns = _IN_FOLDERS + (_WEIGHTS if weights else [])
+            snapshot_download(
+                repo_id,
+                revision=revision,
+                allow_patterns=[f"{folder}/{pattern}" for folder in folders for pattern in patterns],
+                library_name="wllm",
+            )
+    except CheckpointError:
+        raise
     except GatedRepoError as error:
         raise DownloadFailed(
             f"The hub model {where} is gated: its licence must be accepted on {constants.ENDPOINT}/{repo_id}, and "

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import get_args
 
@@ -28,15 +30,26 @@ def open_checkpoint(
         raise UnsupportedCheckpoint(
             f"load_format {load_format!r} is unknown. Use one of {', '.join(get_args(LoadFormat))}."
         )
-    path = Path(model).expanduser()
-    try:
-        if not _exists(path):
-            path = _download(str(model), path, revision, load_format)
-        if path.is_dir():
-            path = _only_gguf_in(path) or path
+    path = locate(model, revision=revision, load_format=load_format)
+    with _readable(path):
         if path.is_dir():
             return open_directory(path, load_format=load_format, skip_tokenizer=skip_tokenizer)
         return _open_file(path, load_format, skip_tokenizer)
+
+
+def locate(model: str | Path, *, revision: str | None = None, load_format: LoadFormat = "auto") -> Path:
+    """The directory or file of `model`, downloaded if it is a hub id; raises a `CheckpointError`."""
+    path = Path(model).expanduser()
+    with _readable(path):
+        if not _exists(path):
+            path = _download(str(model), path, revision, load_format)
+        return _only_gguf_in(path) or path if path.is_dir() else path
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:  # no permission, a broken disk, a share that is gone
         raise ModelNotFound(f"{path} cannot be read: {error}. Check the path and its permissions.") from error
 

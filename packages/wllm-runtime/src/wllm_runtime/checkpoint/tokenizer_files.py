@@ -18,6 +18,9 @@ from wllm_runtime.checkpoint.jsonfile import parse_object, read_object, read_tex
 
 logger = logging.getLogger(__name__)
 
+# The second and third are those of encoders: WordPiece, and SentencePiece of the RoBERTa family.
+_CONVERTIBLE = ("tokenizer.model", "vocab.txt", "sentencepiece.bpe.model")
+
 SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
@@ -118,7 +121,8 @@ def _warn_of_missing(settings: Mapping[str, object], ids: Mapping[str, int], pat
 
 
 def _converted(directory: Path) -> tuple[str, dict[str, str]]:
-    if not (directory / "tokenizer.model").is_file():
+    source = next((name for name in _CONVERTIBLE if (directory / name).is_file()), None)
+    if source is None:
         raise ModelNotFound(
             f"{directory} holds neither tokenizer.json nor tokenizer.model. Fetch one of them, or skip the tokenizer "
             "and send token ids."
@@ -131,6 +135,6 @@ def _converted(directory: Path) -> tuple[str, dict[str, str]]:
         return str(tokenizer.backend_tokenizer.to_str()), special_tokens
     except Exception as error:  # whatever the conversion raises, from ImportError to a parser's own kind
         raise UnsupportedCheckpoint(
-            f"{directory / 'tokenizer.model'} could not be converted to a tokenizer.json: {error}. Fetch the model's "
+            f"{directory / source} could not be converted to a tokenizer.json: {error}. Fetch the model's "
             "tokenizer.json, or `pip install sentencepiece protobuf` and start again."
         ) from error
