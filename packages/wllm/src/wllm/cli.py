@@ -86,6 +86,13 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="N",
         help="requests that a key may send in a minute, without keys a client's address (default: no limit)",
     )
+    group.add_argument(
+        "--max-waiting",
+        type=count,
+        default=256,
+        metavar="N",
+        help="requests that may wait for their first token; more get a 503 (default: 256)",
+    )
     group.add_argument("--no-auth", action="store_true", help="allow another --host than this machine without a key")
     group.add_argument(
         "--served-model-name",
@@ -140,6 +147,7 @@ def _serve(args: argparse.Namespace) -> int:
         api_keys=args.api_key,
         api_key_file=args.api_key_file,
         rate_limit=args.rate_limit,
+        max_waiting=args.max_waiting,
         no_auth=args.no_auth,
         served_model_names=args.served_model_name,
         allowed_origins=args.allowed_origin,

@@ -41,6 +41,7 @@ class ServeOptions:
     api_keys: Sequence[str]
     api_key_file: Path | None
     rate_limit: int | None
+    max_waiting: int
     no_auth: bool
     served_model_names: Sequence[str]
     allowed_origins: Sequence[str]
@@ -95,7 +96,7 @@ def serve(model: str | None, engine_settings: Mapping[str, Any], options: ServeO
             allowed_origins=tuple(options.allowed_origins),
             allowed_hosts=(options.host, *options.allowed_hosts),
         ),
-        limits=Limits(requests_per_minute=options.rate_limit),
+        limits=Limits(requests_per_minute=options.rate_limit, max_waiting=options.max_waiting),
         parsers=Parsers(tools=options.tool_parser, reasoning=options.reasoning_parser),
         metrics_prefix=options.metrics_prefix,
         tracer=tracer_from_environment(),
