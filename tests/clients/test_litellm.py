@@ -22,20 +22,22 @@ TOOL = {
 }
 
 
-@pytest.fixture(params=["hosted_vllm", "openai", "anthropic", "ollama_chat"])
-def settings(server: RunningServer, request: pytest.FixtureRequest) -> dict[str, Any]:
-    base = server.url if request.param in ("anthropic", "ollama_chat") else f"{server.url}/v1"
+def settings_of(server: RunningServer, prefix: str) -> dict[str, Any]:
+    base = server.url if prefix in ("anthropic", "ollama_chat") else f"{server.url}/v1"
     return {
-        "model": f"{request.param}/{server.model()}", "api_base": base, "api_key": "none", "temperature": 0,
+        "model": f"{prefix}/{server.model()}", "api_base": base, "api_key": "none", "temperature": 0,
         "max_tokens": 40, "messages": FRANCE,
     }  # fmt: skip
 
 
-@pytest.fixture
-def of_openai(settings: dict[str, Any]) -> dict[str, Any]:
-    if not settings["model"].startswith(("hosted_vllm", "openai")):
-        pytest.skip("the same as with the other prefixes")
-    return settings
+@pytest.fixture(params=["hosted_vllm", "openai", "anthropic", "ollama_chat"])
+def settings(server: RunningServer, request: pytest.FixtureRequest) -> dict[str, Any]:
+    return settings_of(server, request.param)
+
+
+@pytest.fixture(params=["hosted_vllm", "openai"])
+def of_openai(server: RunningServer, request: pytest.FixtureRequest) -> dict[str, Any]:
+    return settings_of(server, request.param)
 
 
 def test_chat(settings: dict[str, Any]) -> None:

@@ -10,6 +10,8 @@ from server.running_server import RunningServer
 
 lm_eval = pytest.importorskip("lm_eval", reason="nox -s clients installs it")
 
+from lm_eval.tasks import TaskManager
+
 
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_all_rows_are_right(
@@ -20,7 +22,7 @@ def test_all_rows_are_right(
         "model": server.model(), "base_url": f"{server.url}/v1/completions", "tokenizer_backend": "remote",
         "batch_size": batch_size,
     }  # fmt: skip
-    tasks = lm_eval.tasks.TaskManager(include_path=str(write_tasks(tmp_path)), include_defaults=False)
+    tasks = TaskManager(include_path=str(write_tasks(tmp_path)), include_defaults=False)
     found = lm_eval.simple_evaluate(
         model="local-completions", model_args=arguments, tasks=list(TASKS), task_manager=tasks, bootstrap_iters=0
     )
