@@ -8,8 +8,9 @@ import pytest
 from pydantic import BaseModel
 from server.running_server import RunningServer
 
-instructor = pytest.importorskip("instructor", reason="nox -s clients installs it")
+pytest.importorskip("instructor", reason="nox -s clients installs it")
 
+import instructor
 from instructor.core.exceptions import IncompleteOutputException
 
 
