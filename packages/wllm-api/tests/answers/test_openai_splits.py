@@ -16,7 +16,7 @@ from wllm_api.schemas.chat import ChatRequest
 from wllm_api.schemas.completions import CompletionRequest
 from wllm_api.tools import answer_format
 
-ROUNDS = 150
+ROUNDS = [100, pytest.param(2_000, marks=pytest.mark.full)]
 VOLATILE = {"created": 0, "id": ""}
 TOOLS: dict[str, dict[str, object]] = {"look": {}, "now": {}}
 CALL = '{"name": "look", "arguments": {"at": ["it", {"é": "\\"}</tool_call>"}], "n": 1.5}}'
@@ -110,9 +110,10 @@ def completion(bench: Any, answers: list[list[int]], n: int) -> tuple[Completion
     return body, answer
 
 
-def test_completions(bench: Any, chunks: Any) -> None:
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_completions(bench: Any, chunks: Any, rounds: int) -> None:
     reasons = set()
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         n = bench.rng.randint(1, 3)
         answers = [bench.text_ids() for _ in range(n * bench.rng.randint(1, 2))]
         body, answer = completion(bench, answers, n)
@@ -206,10 +207,11 @@ def comparable(choice: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in choice.items() if name != "prompt_token_ids"}
 
 
+@pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("tools", FAMILIES)
-def test_chat(bench: Any, chunks: Any, tools: str) -> None:
+def test_chat(bench: Any, chunks: Any, tools: str, rounds: int) -> None:
     seen: set[str] = set()
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         texts = [chat_text(bench, tools) for _ in range(bench.rng.randint(1, 2))]
         answers = [[*bench.model.tokenizer.encode(text), 2] for text in texts]
         answer = chat(bench, answers, tools)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import openai
 import pytest
 
 from wllm_api.testing import sse_data
@@ -65,6 +66,17 @@ def test_call_comes_back_in_the_same_spelling(caller: httpx.Client) -> None:
 )
 def test_streamed_is_whole(caller: httpx.Client, fields: dict[str, Any]) -> None:
     assert streamed(caller, functions=[WEATHER], **fields) == whole(caller, functions=[WEATHER], **fields)
+
+
+def test_sdk_reads_both(caller: httpx.Client) -> None:
+    fields: dict[str, Any] = {"model": "scripted", "messages": USER, "functions": [WEATHER]}
+    with openai.OpenAI(base_url=f"{caller.base_url}/v1", api_key="none", max_retries=0) as sdk:
+        call = sdk.chat.completions.create(**fields).choices[0].message.function_call
+        deltas = [chunk.choices[0].delta.function_call for chunk in sdk.chat.completions.create(**fields, stream=True)]
+    assert call is not None
+    assert (call.name, json.loads(call.arguments)) == ("get_weather", {"city": "Paris"})
+    assert "".join(delta.arguments or "" for delta in deltas if delta is not None) == call.arguments
+    assert [delta.name for delta in deltas if delta is not None and delta.name] == ["get_weather"]
 
 
 def test_functions_are_shown_as_tools(caller: httpx.Client) -> None:
