@@ -30,7 +30,7 @@ class PoolerOptions:
     """The script, as plain values that can be pickled.
 
     The engine waits `step_s` seconds in each step, takes at most `max_num_seqs` texts a step, and raises in step number
-    `crash_after`. Its vectors may be shortened if `matryoshka`.
+    `crash_after`. Its vectors may be shortened if `matryoshka`, and with `adds_begin_token` its texts begin with one.
     """
 
     task: Task = "embed"
@@ -39,6 +39,7 @@ class PoolerOptions:
     crash_after: int | None = None
     max_num_seqs: int = 64
     max_model_len: int = 4096
+    adds_begin_token: bool = False
 
 
 def create_scripted_pooler(options: Mapping[str, Any]) -> ScriptedPooler:
@@ -51,7 +52,8 @@ class ScriptedPooler:
 
     def __init__(self, options: PoolerOptions) -> None:
         self._options = options
-        info = describe(build_tokenizer(), max_model_len=options.max_model_len, num_blocks=0, chat_template=None)
+        tokenizer = build_tokenizer(begin=options.adds_begin_token)
+        info = describe(tokenizer, max_model_len=options.max_model_len, num_blocks=0, chat_template=None)
         embeds = options.task == "embed"
         self._info = replace(
             info,
