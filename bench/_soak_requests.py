@@ -229,7 +229,7 @@ class Mix:
             {"min_tokens": 50, "max_tokens": 4},
             {"guided_regex": "("},
             {"structured_outputs": {"json": {"type": "strange"}}},
-            {"best_of": 3},
+            {"best_of": 1, "n": 2},
         )
         fields = self._numbers.choice(wrong)
         return Request("bad", self._base([7, 8, 9], max_tokens=4) | fields, status=400)
