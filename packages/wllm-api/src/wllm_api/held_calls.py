@@ -38,11 +38,12 @@ async def held_calls(offer: ToolOffer, model: ServedModel, prompt: str) -> HeldC
         return await model.grammars.in_thread(holder.hold)
     except (GrammarError, NotHeld) as error:
         # Even without schemas nothing can be held: the tokenizer is of a kind that grammars do not know, for instance.
-        for number, tool in enumerate(offer.tools):
+        for tool in offer.tools:
             if tool.function.strict:
-                raise InvalidRequest(f"'tools' cannot be held to 'strict': {error}", param=_place(number)) from None
+                place = offer.places[tool.function.name]
+                raise InvalidRequest(f"'tools' cannot be held to 'strict': {error}", param=place) from None
         logger.warning("tool calls are not held to their schemas: %s", error)
-        return HeldCalls(None, tuple(_place(number) for number in range(len(offer.tools))))
+        return HeldCalls(None, tuple(offer.places[tool.function.name] for tool in offer.tools))
 
 
 class _Holder:
@@ -59,20 +60,21 @@ class _Holder:
             return HeldCalls(self._held({name: _kept(schema) for name, schema in self._offer.schemas.items()}))
         except (GrammarError, NotHeld):
             pass
-        for number, tool in enumerate(self._offer.tools):
+        for tool in self._offer.tools:
             name = tool.function.name
+            place = self._offer.places[name]
             try:
                 schemas[name] = _kept(tool.function.parameters or {})
                 self._held({name: schemas[name]})
             except (GrammarError, NotHeld) as error:
                 if tool.function.strict:
                     raise InvalidRequest(
-                        f"'{_place(number)}' cannot be held to, as 'strict' asks: {error} Simplify the schema, or "
+                        f"'{place}' cannot be held to, as 'strict' asks: {error} Simplify the schema, or "
                         "leave 'strict' out.",
-                        param=_place(number),
+                        param=place,
                     ) from None
                 schemas[name] = {}
-                loose.append(_place(number))
+                loose.append(place)
         return HeldCalls(self._held(schemas), tuple(loose))
 
     def _held(self, schemas: Mapping[str, Schema]) -> Grammar | None:
@@ -87,7 +89,3 @@ def _kept(schema: Schema) -> Schema:
     kept = without_no_ops(check_schema(arguments_schema(schema)))
     assert isinstance(kept, Mapping), "a schema that was checked is an object"
     return kept
-
-
-def _place(number: int) -> str:
-    return f"tools[{number}].function.parameters"

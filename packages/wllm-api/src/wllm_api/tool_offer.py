@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from wllm_api.grammars import Constraint
 from wllm_api.http_errors import InvalidRequest, Unsupported
@@ -19,13 +20,15 @@ _NO_PARAMETERS: dict[str, object] = {"type": "object", "properties": {}, "additi
 class ToolOffer:
     """The tools to show to the model, none when it may not call any.
 
-    `named` is the one function that must be called; `required`: any must be.
+    `named` is the one function that must be called; `required`: any must be. `places` has the field of the request that
+    holds the schema of each tool.
     """
 
     tools: tuple[Tool, ...] = ()
     named: str | None = None
     required: bool = False
     parallel: bool = True
+    places: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def schemas(self) -> Tools:
@@ -77,7 +80,7 @@ def tool_offer(use: ToolUse, model: ServedModel) -> ToolOffer:
     if named is None and not required:
         _check_format(model)
     tools = tuple(tool for tool in use.tools if named or wanted is None or tool.function.name in wanted)
-    return ToolOffer(tools, named, required, use.parallel)
+    return ToolOffer(tools, named, required, use.parallel, use.places)
 
 
 def can_call(model: ServedModel) -> bool:

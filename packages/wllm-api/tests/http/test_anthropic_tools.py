@@ -273,6 +273,9 @@ def test_form(start_server: Any, sent: Callable[[Any], list[Any]], templates: di
     ({"tool_choice": {"type": "any"}}, "'tools' is empty"),
     ({"tools": [NOW], "tool_choice": {"type": "any"}, "output_config": {"format": {"type": "json_schema",
       "schema": {}}}}, "both ask for a form"),
+    ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}, "context_management.edits[0].type"),
+    ({"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": 2}]}}, "edits[0].keep"),
+    ({"context_management": True}, "context_management"),
     ({"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]}]},
      "cannot hold a block of the type 'tool_use'"),
     ({"messages": [*USER, {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f"}]}]},
@@ -318,3 +321,27 @@ def test_deeply_nested_input(thinker: httpx.Client, depth: int) -> None:
         f'"input": {nested}}}]}}, {{"role": "user", "content": "x"}}]}}'
     )
     assert thinker.post("/v1/messages", content=raw.encode()).status_code == (200 if depth == 50 else 400)
+
+
+def test_what_claude_code_sends(thinker: httpx.Client) -> None:
+    """The fields of its requests, as its version 2.1 makes them."""
+    cached = {"cache_control": {"type": "ephemeral"}}
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object", "required": ["path"],
+        "properties": {"path": {"type": "string"}, "more": {"type": "object", "propertyNames": {"type": "string"},
+                                                             "additionalProperties": {}}},
+    }  # fmt: skip
+    answer = thinker.post("/v1/messages?beta=true", headers={"anthropic-beta": "context-management-2025-06-27"}, json={
+        "model": "scripted", "max_tokens": 400, "stream": True,
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "So."}, {"type": "text", "text": "Hi", **cached}]},
+            {"role": "system", "content": "There are agents."},
+        ],
+        "system": [{"type": "text", "text": "You help."}, {"type": "text", "text": "Be brief.", **cached}],
+        "tools": [WEATHER, {"name": "Read", "description": "Read a file", "input_schema": schema}],
+        "metadata": {"user_id": "me"}, "thinking": {"type": "adaptive"}, "output_config": {"effort": "high"},
+        "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+    })  # fmt: skip
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["x-wllm-ignored"] == "tools[1].input_schema", "this schema cannot be held to"
+    assert '"stop_reason":"tool_use"' in answer.text

@@ -41,6 +41,21 @@ def test_what_cannot_be_kept_is_told(client: httpx.Client) -> None:
     assert "X-Wllm-Ignored" not in ask(client, tool("f", KNOWN), tool("g", {})).headers
 
 
+@pytest.mark.parametrize(("path", "body", "place"), [
+    ("/v1/responses", {"input": "Hi", "tools": [{"type": "function", "name": "f", "parameters": KNOWN}, {
+        "type": "namespace", "name": "n", "tools": [{"type": "function", "name": "g", "parameters": UNKNOWN}]}]},
+     "tools[1].tools[0].parameters"),
+    ("/v1/messages", {"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}], "tools": [
+        {"name": "f", "input_schema": KNOWN}, {"name": "g", "input_schema": UNKNOWN}]}, "tools[1].input_schema"),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}],
+                              "tools": [tool("f", KNOWN), tool("g", UNKNOWN)], "tool_choice": {
+        "type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [
+            {"type": "function", "function": {"name": "g"}}]}}}, "tools[1].function.parameters"),
+])  # fmt: skip
+def test_each_api_has_its_own_name_for_it(client: httpx.Client, path: str, body: Any, place: str) -> None:
+    assert client.post(path, json=body).headers["X-Wllm-Ignored"] == place
+
+
 def test_strict_is_kept_or_refused(client: httpx.Client) -> None:
     assert ask(client, tool("f", KNOWN, strict=True), tool("g", UNKNOWN)).status_code == 200
     answer = ask(client, tool("f", KNOWN), tool("g", UNKNOWN, strict=True))

@@ -266,8 +266,31 @@ def test_tools_are_shown(thinker: httpx.Client, sent: Callable[[Any], list[Any]]
     assert "get_weather" not in prompt(thinker, sent, tools=[WEATHER, NOW], tool_choice=one)
 
 
+def test_namespaces(thinker: httpx.Client) -> None:
+    group = {"type": "namespace", "name": "world", "description": "Outside.", "tools": [WEATHER]}
+    answer = whole(thinker, tools=[NOW, group])
+    assert answer["tools"][1]["tools"] == [WEATHER]
+    calls = [item for item in answer["output"] if item["type"] == "function_call"]
+    assert [(call["name"], call["namespace"]) for call in calls] == [("get_weather", "world")] * 2
+    assert same(streamed(thinker, tools=[NOW, group])) == same(answer)
+    more = {"input": [*calls, {"type": "function_call_output", "call_id": calls[0]["call_id"], "output": "rain"}]}
+    assert post(thinker, tools=[group], **more).status_code == 200
+
+
+def test_web_search_is_not_offered(thinker: httpx.Client, sent: Callable[[Any], list[Any]]) -> None:
+    search = {"type": "web_search", "external_web_access": False}
+    answer = post(thinker, tools=[search, NOW])
+    assert answer.headers["x-wllm-ignored"] == "tools.web_search"
+    assert [tool["name"] for tool in answer.json()["tools"]] == ["now"]
+    assert prompt(thinker, sent, tools=[search]) == prompt(thinker, sent)
+
+
 @pytest.mark.parametrize(("fields", "param"), [
-    ({"tools": [{"type": "web_search"}]}, "tools[0].type"), ({"tools": [{"name": "f"}]}, "tools[0].type"),
+    ({"tools": [{"type": "file_search"}]}, "tools[0]"), ({"tools": [{"name": "f"}]}, "tools[0]"),
+    ({"tools": [{"type": "custom", "name": "f"}]}, "tools[0]"), ({"tools": [NOW, NOW]}, None),
+    ({"tools": [NOW, {"type": "namespace", "name": "n", "tools": [NOW]}]}, None),
+    ({"tools": [{"type": "namespace", "name": "n", "tools": [{**NOW, "name": "a b"}]}]}, "tools[0].tools[0].name"),
+    ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
     ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name"),
     ({"tools": [{"type": "function", "name": "x" * 129}]}, "tools[0].name"), ({"tools": [NOW] * 129}, "tools"),
     ({"tools": [NOW], "tool_choice": {"type": "function", "name": "other"}}, "tool_choice"),
@@ -306,3 +329,20 @@ def test_truncation_drops_the_oldest_turns(start_server: Any, sent: Callable[[An
         assert prompt(client, sent, **{**fields, "input": turns[-3:]}).count("Question") == 1
         alone = post(client, input="word " * 300, truncation="auto")
         assert (alone.status_code, alone.json()["error"]["code"]) == (400, "context_length_exceeded")
+
+
+def test_what_codex_sends(thinker: httpx.Client) -> None:
+    """The fields of its requests, as its version 0.171 makes them."""
+
+    def said(role: str, *texts: str) -> dict[str, Any]:
+        parts = [{"type": "input_text", "text": text} for text in texts]
+        return {"type": "message", "id": f"msg_{role}", "role": role, "content": parts}
+
+    agents = {"type": "namespace", "name": "agents", "description": "Helpers.", "tools": [NOW]}
+    answer = whole(thinker, **{
+        "model": "scripted", "input": [said("developer", "You are an agent."), said("user", "Here.", "Hi")],
+        "tools": [WEATHER, agents, {"type": "web_search", "external_web_access": False}], "tool_choice": "auto",
+        "parallel_tool_calls": True, "reasoning": {"summary": "auto"}, "store": False, "prompt_cache_key": "k",
+        "include": ["reasoning.encrypted_content"], "client_metadata": {"turn_id": "1"},
+    })  # fmt: skip
+    assert [item["type"] for item in answer["output"]] == ALL

@@ -14,6 +14,7 @@ from wllm_api.answers.segments import Segment, Segments, Step
 from wllm_api.generation import Generation
 from wllm_api.http_errors import HttpError
 from wllm_api.schemas.response_items import CallItem, InputItem, MessageItem, ReasoningItem
+from wllm_api.schemas.response_tools import WebSearch
 from wllm_api.schemas.responses import ResponsesRequest
 from wllm_api.settings import Limits
 from wllm_api.sse import EventStream, typed_event
@@ -49,6 +50,7 @@ class ResponseAnswer:
         self._message = message
         self._segments = Segments(message)
         self._keep = keep
+        self._namespaces = body.namespaces
         self._finish_reason: FinishReason | None = None
         self._sequence_number = 0
         self._begun = False
@@ -68,7 +70,7 @@ class ResponseAnswer:
             "temperature": params.temperature,
             "text": {"format": {"type": "text"}, **body.text.model_dump(exclude_none=True)},
             "tool_choice": body.tool_choice if isinstance(body.tool_choice, str) else body.tool_choice.model_dump(),
-            "tools": [tool.model_dump() for tool in body.tools],
+            "tools": [tool.model_dump() for tool in body.tools if not isinstance(tool, WebSearch)],
             "top_logprobs": body.top_logprobs,
             "top_p": params.top_p,
             "truncation": body.truncation,
@@ -116,7 +118,7 @@ class ResponseAnswer:
     def _finished(self) -> dict[str, object]:
         response = self._response(self._final_status())
         if self._keep is not None:
-            self._keep(response, [_input_item(segment) for segment in self._segments.all])
+            self._keep(response, [self._input_item(segment) for segment in self._segments.all])
         return response
 
     def _events(self, step: Step) -> Iterator[bytes]:
@@ -186,10 +188,23 @@ class ResponseAnswer:
                     "encrypted_content": None,
                 }  # fmt: skip
             case "call":
+                namespace = self._namespaces.get(segment.name)
                 return {
                     **head, "type": "function_call", "call_id": segment.call_id, "name": segment.name,
-                    "arguments": segment.text,
+                    "arguments": segment.text, **({} if namespace is None else {"namespace": namespace}),
                 }  # fmt: skip
+
+    def _input_item(self, segment: Segment) -> InputItem:
+        match segment.kind:
+            case "content":
+                return MessageItem(role="assistant", content=segment.text)
+            case "reasoning":
+                return ReasoningItem(type="reasoning", content=segment.text)
+            case "call":
+                return CallItem(
+                    type="function_call", call_id=segment.call_id, name=segment.name, arguments=segment.text,
+                    namespace=self._namespaces.get(segment.name),
+                )  # fmt: skip
 
     def _part(self, segment: Segment) -> dict[str, object]:
         part: dict[str, object] = {"type": _TEXTS[segment.kind], "text": segment.text}
@@ -221,13 +236,3 @@ class ResponseStream(EventStream):
     def failure(self, error: HttpError) -> bytes:
         """The event that tells of an error after the start."""
         return self._answer.error_event(error)
-
-
-def _input_item(segment: Segment) -> InputItem:
-    match segment.kind:
-        case "content":
-            return MessageItem(role="assistant", content=segment.text)
-        case "reasoning":
-            return ReasoningItem(type="reasoning", content=segment.text)
-        case "call":
-            return CallItem(type="function_call", call_id=segment.call_id, name=segment.name, arguments=segment.text)

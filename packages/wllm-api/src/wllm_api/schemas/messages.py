@@ -65,6 +65,31 @@ class Thinking(Part):
         return self.type != "disabled"
 
 
+class KeptTurns(Part):
+    """How many turns keep their thoughts."""
+
+    type: Literal["thinking_turns", "all"]
+    """`all`, or as many as `value` says."""
+    value: Annotated[StrictInt, Field(ge=1)] = 1
+    """The number of turns, the last ones."""
+
+
+class ClearThinking(Part):
+    """An edit that drops the thoughts of earlier turns."""
+
+    type: Literal["clear_thinking_20251015"]
+    """What kind of edit it is."""
+    keep: Literal["all"] | KeptTurns = KeptTurns(type="thinking_turns")
+    """The turns that keep their thoughts."""
+
+
+class ContextManagement(Part):
+    """What is left out of the conversation before the model sees it."""
+
+    edits: list[ClearThinking] = Field(default_factory=list)
+    """The edits, one after the other."""
+
+
 class CountTokensRequest(Body):
     """A conversation to count; what a message request shares with it."""
 
@@ -74,7 +99,6 @@ class CountTokensRequest(Body):
     })  # fmt: skip
     unsupported: ClassVar[Mapping[str, tuple[object, ...]]] = {
         "container": (),
-        "context_management": ({}, {"edits": []}),
         "mcp_servers": ([],),
         "output_format": (),
     }
@@ -93,6 +117,8 @@ class CountTokensRequest(Body):
     """Whether the model thinks before it answers."""
     output_config: OutputConfig = OutputConfig()
     """The effort and the form of the answer."""
+    context_management: ContextManagement = ContextManagement()
+    """Thoughts of earlier turns to leave out."""
 
     @model_validator(mode="after")
     def _no_open_call(self) -> Self:
@@ -110,7 +136,8 @@ class CountTokensRequest(Body):
         """The tools and the choice in OpenAI's words."""
         choice = self.tool_choice
         tools = [tool.plain() for tool in self.tools]
-        return ToolUse(tools, choice.plain(), parallel=not choice.disable_parallel_tool_use)
+        fields = [f"tools[{number}].input_schema" for number in range(len(tools))]
+        return ToolUse(tools, choice.plain(), not choice.disable_parallel_tool_use, fields)
 
     def conversation(self) -> list[ChatMessage]:
         """The turns as chat messages, the system's words first; raises `InvalidRequest`."""
@@ -123,6 +150,11 @@ class CountTokensRequest(Body):
                 alike = bool(chat) and chat[-1].role == turn.role and turn.role in ("user", "assistant")
                 chat.append(joined(chat.pop(), turn) if alike else turn)
             called |= {block.id: block.name for block in message.content if isinstance(block, ToolUseBlock)}
+        for edit in self.context_management.edits:
+            if isinstance(edit.keep, KeptTurns) and edit.keep.type == "thinking_turns":
+                thoughts = [number for number, turn in enumerate(chat) if turn.reasoning_content is not None]
+                for number in thoughts[: -edit.keep.value]:
+                    chat[number] = chat[number].model_copy(update={"reasoning_content": None})
         return chat
 
     def template_variables(self) -> dict[str, object]:

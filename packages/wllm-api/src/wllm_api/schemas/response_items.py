@@ -61,6 +61,8 @@ class CallItem(Part):
     """What the output of the call refers to."""
     name: StrictStr
     """The function."""
+    namespace: StrictStr | None = None
+    """Shown by `input_items`."""
     arguments: StrictStr
     """JSON as text."""
 
@@ -68,7 +70,7 @@ class CallItem(Part):
         """The item as it is shown later."""
         return {
             "type": self.type, "status": "completed", "call_id": self.call_id, "name": self.name,
-            "arguments": self.arguments,
+            "arguments": self.arguments, **({} if self.namespace is None else {"namespace": self.namespace}),
         }  # fmt: skip
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field, StrictStr
+from pydantic import BeforeValidator, Discriminator, Field, StrictStr
 
 from wllm_api.schemas.base import Flag, Part
+from wllm_api.schemas.tagged import known_type, tag, tag_of
 from wllm_api.schemas.tools import (
     MAX_TOOLS,
     AllowedNames,
     AllowedTools,
-    FunctionType,
     LongName,
     Tool,
     ToolChoice,
@@ -24,8 +25,8 @@ from wllm_api.schemas.tools import (
 class ResponseTool(Part):
     """A function of the client; `parameters` is a JSON schema."""
 
-    type: FunctionType
-    """Always a function."""
+    type: Literal["function"]
+    """What kind of tool it is."""
     name: LongName
     """What calls name."""
     description: StrictStr | None = None
@@ -38,6 +39,64 @@ class ResponseTool(Part):
     def plain(self) -> Tool:
         """The same as chat writes it."""
         return tool_of(self.name, self.description, self.parameters, strict=self.strict)
+
+
+class Namespace(Part):
+    """Functions that belong together; a call of one of them tells the name of the namespace too."""
+
+    type: Literal["namespace"]
+    """What kind of tool it is."""
+    name: LongName
+    """The namespace, as calls name it."""
+    description: StrictStr | None = None
+    """What they have in common, told to the model with each of them."""
+    tools: Annotated[list[ResponseTool], Field(max_length=MAX_TOOLS)]
+    """The functions."""
+
+
+SEARCHES = ("web_search", "web_search_preview")
+
+
+class WebSearch(Part):
+    """A search that runs on OpenAI's servers. The model is not shown it, so it never searches, as it may."""
+
+    no_effect: ClassVar[frozenset[str]] = frozenset({
+        "external_web_access", "filters", "search_content_types", "search_context_size", "user_location",
+    })  # fmt: skip
+
+    type: Literal["web_search", "web_search_preview"]
+    """What kind of tool it is."""
+
+
+AnyTool = Annotated[
+    Annotated[ResponseTool, tag("function")]
+    | Annotated[Namespace, tag("namespace")]
+    | Annotated[WebSearch, tag("web_search")]
+    | Annotated[WebSearch, tag("web_search_preview")],
+    Discriminator(tag_of()),
+    BeforeValidator(known_type("a tool", ("function", "namespace", "web_search", "web_search_preview"))),
+]
+
+
+class OwnFunction(NamedTuple):
+    """A function of the client, where the request has it, and the namespace that it belongs to."""
+
+    tool: ResponseTool
+    place: str
+    namespace: str | None
+
+
+def functions(tools: Iterable[AnyTool]) -> Iterator[OwnFunction]:
+    """The functions of the client; those in a namespace have its description too."""
+    for number, tool in enumerate(tools):
+        place = f"tools[{number}]"
+        if isinstance(tool, ResponseTool):
+            yield OwnFunction(tool, place, None)
+        elif isinstance(tool, Namespace):
+            for inner, one in enumerate(tool.tools):
+                text = "\n".join(filter(None, (tool.description, one.description))) or None
+                described = one.model_copy(update={"description": text})
+                yield OwnFunction(described, f"{place}.tools[{inner}]", tool.name)
 
 
 class NamedFunction(Part):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictStr
+from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictStr, model_validator
 
 from wllm_api.schemas.base import Body, Flag, Number, Part
 from wllm_api.schemas.chat import ChatMessage
 from wllm_api.schemas.response_items import InputItem, chat_messages
-from wllm_api.schemas.response_tools import ResponseChoice, ResponseTool, plain_choice
+from wllm_api.schemas.response_tools import SEARCHES, AnyTool, ResponseChoice, functions, plain_choice
 from wllm_api.schemas.sampling import INT64, MAX_LOGPROBS, SamplingFields
 from wllm_api.schemas.tools import MAX_TOOLS, ToolUse
 
@@ -62,8 +62,8 @@ class ResponsesRequest(Body):
     """A response request."""
 
     no_effect: ClassVar[frozenset[str]] = frozenset({
-        "access_programs", "max_tool_calls", "moderation", "prompt_cache_key", "prompt_cache_options",
-        "prompt_cache_retention", "safety_identifier", "service_tier", "stream_options", "user",
+        "access_programs", "client_metadata", "max_tool_calls", "moderation", "prompt_cache_key",
+        "prompt_cache_options", "prompt_cache_retention", "safety_identifier", "service_tier", "stream_options", "user",
     })  # fmt: skip
     unsupported: ClassVar[Mapping[str, tuple[object, ...]]] = {
         "background": (False,),
@@ -86,7 +86,7 @@ class ResponsesRequest(Body):
     """Whether the response is kept in memory, as long as there is room."""
     truncation: Literal["auto", "disabled"] = "disabled"
     """`auto` leaves out the oldest turns of a conversation that does not fit."""
-    tools: Annotated[list[ResponseTool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    tools: Annotated[list[AnyTool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
     """Functions that the model may call."""
     tool_choice: ResponseChoice = "auto"
     """Which of them it may or must call."""
@@ -121,6 +121,29 @@ class ResponsesRequest(Body):
     stream: Flag = False
     """Events instead of one object."""
 
+    @classmethod
+    def ignored(cls, data: Mapping[str, object]) -> list[str]:
+        """Also searches, which the model is not shown."""
+        tools = data.get("tools")
+        kinds = [tool.get("type") for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+        searches = [f"tools.{kind}" for kind in SEARCHES if kind in kinds]
+        return [*super().ignored(data), *searches]
+
+    @model_validator(mode="after")
+    def _names_tell_tools_apart(self) -> Self:
+        names = [one.tool.name for one in functions(self.tools)]
+        if len(names) > MAX_TOOLS:
+            raise ValueError(f"the 'tools' have {len(names)} functions; at most {MAX_TOOLS} are allowed")
+        twice = [name for number, name in enumerate(names) if name in names[:number]]
+        if twice:
+            raise ValueError(f"two of the 'tools' are called '{twice[0]}', so that no call could tell them apart")
+        return self
+
+    @property
+    def namespaces(self) -> dict[str, str]:
+        """The namespace of each function that has one."""
+        return {one.tool.name: one.namespace for one in functions(self.tools) if one.namespace is not None}
+
     @property
     def num_logprobs(self) -> int | None:
         """How many top entries a token's log-probabilities have; None for none at all."""
@@ -129,8 +152,10 @@ class ResponsesRequest(Body):
     @property
     def tool_use(self) -> ToolUse:
         """The tools and the choice in the words of chat."""
-        tools = [tool.plain() for tool in self.tools]
-        return ToolUse(tools, plain_choice(self.tool_choice), self.parallel_tool_calls)
+        found = list(functions(self.tools))
+        tools = [one.tool.plain() for one in found]
+        fields = [f"{one.place}.parameters" for one in found]
+        return ToolUse(tools, plain_choice(self.tool_choice), self.parallel_tool_calls, fields)
 
     def conversation(self, earlier: Iterable[InputItem] = ()) -> list[ChatMessage]:
         """The `earlier` items and the input as chat messages, the instructions first."""

@@ -103,11 +103,21 @@ FunctionChoice = Literal["none", "auto"] | FunctionName
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """What a request of any API says of tools, in OpenAI's words; `parallel`: an answer may have several calls."""
+    """What a request of any API says of tools, in OpenAI's words; `parallel`: an answer may have several calls.
+
+    `fields` are where the request has the schemas of the tools, where that is not as in chat.
+    """
 
     tools: Sequence[Tool] = ()
     choice: ToolChoice | None = None
     parallel: bool = True
+    fields: Sequence[str] = ()
+
+    @property
+    def places(self) -> dict[str, str]:
+        """The field of each tool's schema, by the name of the tool."""
+        fields = self.fields or [f"tools[{number}].function.parameters" for number in range(len(self.tools))]
+        return {tool.function.name: field for tool, field in zip(self.tools, fields, strict=True)}
 
 
 # The newer APIs take longer names than chat does.

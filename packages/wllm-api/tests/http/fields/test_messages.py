@@ -25,6 +25,21 @@ def blocks(*content: dict[str, Any]) -> dict[str, Any]:
     return ask(USER, {"role": "assistant", "content": list(content)}, USER)
 
 
+def cleared(**edit: Any) -> dict[str, Any]:
+    """A conversation with three thoughts, under one edit of its context."""
+    turns = [
+        turn for text in ("One.", "Two.", "Three.")
+        for turn in (USER, {"role": "assistant", "content": [{"type": "thinking", "thinking": text}]})
+    ]  # fmt: skip
+    edits = [{"type": "clear_thinking_20251015", **edit}]
+    return ask(*turns, USER, context_management={"edits": edits})
+
+
+def thoughts(seen: Any) -> list[bool]:
+    """Which of them the model is shown."""
+    return [f"|{text}\n" in seen.prompt for text in ("One.", "Two.", "Three.")]
+
+
 # What each case's check sees, see the folder's conftest.
 Seen = Any
 SHARED: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
@@ -52,6 +67,13 @@ SHARED: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
     ("thinking", ask(thinking=THINK), lambda s: " True 777 " in s.prompt),
     ("thinking.type", ask(thinking=THINK), lambda s: " True 777 " in s.prompt),
     ("thinking.budget_tokens", ask(thinking=THINK), lambda s: " True 777 " in s.prompt),
+    ("context_management", cleared(), lambda s: thoughts(s) == [False, False, True]),
+    ("context_management.edits", cleared(), lambda s: thoughts(s) == [False, False, True]),
+    ("context_management.edits.type", cleared(), lambda s: thoughts(s) == [False, False, True]),
+    ("context_management.edits.keep", cleared(keep="all"), lambda s: thoughts(s) == [True, True, True]),
+    ("context_management.edits.keep.type", cleared(keep={"type": "all"}), lambda s: thoughts(s) == [True, True, True]),
+    ("context_management.edits.keep.value", cleared(keep={"type": "thinking_turns", "value": 2}),
+     lambda s: thoughts(s) == [False, True, True]),
     ("output_config", ask(output_config={"effort": "low"}), lambda s: "low False " in s.prompt),
     ("output_config.effort", ask(output_config={"effort": "low"}), lambda s: "low False " in s.prompt),
     ("output_config.format", ask(output_config={"format": FORM}), lambda s: s.params.grammar.bounds_numbers),

@@ -12,6 +12,7 @@ USER = {"type": "message", "role": "user", "content": "Say hi."}
 LOOK = {"type": "function", "name": "look", "description": "Look at it", "parameters": {"properties": {"at": {}}}}
 NOW = {"type": "function", "name": "now"}
 NAMED = {"type": "function", "name": "look"}
+GROUP = {"type": "namespace", "name": "eyes", "description": "For seeing", "tools": [LOOK]}
 ALLOWED = {"type": "allowed_tools", "mode": "required", "tools": [NAMED]}
 CALL = {"type": "function_call", "call_id": "call_7", "name": "look", "arguments": '{"at": "it"}'}
 OUTPUT = {"type": "function_call_output", "call_id": "call_7", "output": "A cat"}
@@ -50,6 +51,14 @@ CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
     ("truncation", ask({**USER, "content": "a word " * 3000}, USER, truncation="auto"),
      lambda s: "Say hi." in s.prompt and "a word" not in s.prompt),
     ("tools", ask(tools=[LOOK]), lambda s: "Look at it" in s.prompt),
+    ("tools.tools", ask(tools=[GROUP]), lambda s: "For seeing\\nLook at it" in s.prompt),
+    ("tools.tools.name", ask(tools=[GROUP]), lambda s: '"name": "look"' in s.prompt),
+    ("tools.tools.type", ask(tools=[GROUP]), lambda s: '"name": "look"' in s.prompt),
+    ("tools.tools.description", ask(tools=[GROUP]), lambda s: "Look at it" in s.prompt),
+    ("tools.tools.strict", ask(tools=[{**GROUP, "tools": [{**LOOK, "strict": True, "parameters": {"if": {}}}]}]),
+     lambda s: s.refused),
+    ("tools.tools.parameters", ask(tools=[GROUP]), lambda s: '{"at": {}}' in s.prompt),
+    ("tools.type", ask(tools=[LOOK]), lambda s: '"name": "look"' in s.prompt),
     ("tools.name", ask(tools=[LOOK]), lambda s: '"name": "look"' in s.prompt),
     ("tools.description", ask(tools=[LOOK]), lambda s: "Look at it" in s.prompt),
     ("tools.strict", ask(tools=[{**LOOK, "strict": True, "parameters": {"if": {}}}]), lambda s: s.refused),
@@ -81,10 +90,8 @@ CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
 CALLER_CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
     ("parallel_tool_calls", ask(tools=[LOOK], parallel_tool_calls=False), lambda s: calls(s) == 1),
 ]
-KEPT = {"input.id", "previous_response_id", "store"}
+KEPT = {"input.id", "input.namespace", "previous_response_id", "store"}
 WITHOUT_EFFECT = {
-    # There is one value.
-    "tools.type",
     # No chat template knows it.
     "text.verbosity",
 }
@@ -105,13 +112,15 @@ def test_fields_of_what_is_kept(probe: Any, stream: bool) -> None:
     """The fields in `KEPT`, which only later requests can tell of."""
 
     def kept(**fields: Any) -> str:
-        seen = probe.post(PATH, ask({**USER, "content": "Remember.", "id": "msg_mine"}, stream=stream, **fields))
+        items = {**USER, "content": "Remember.", "id": "msg_mine"}, {**CALL, "namespace": "eyes"}, OUTPUT
+        seen = probe.post(PATH, ask(*items, stream=stream, **fields))
         response_id: str = seen.lines[-1]["response"]["id"] if stream else seen.body["id"]
         return response_id
 
     first = kept()
     assert "Remember." in probe.post(PATH, ask(previous_response_id=first)).prompt
-    assert probe.get(f"{PATH}/{first}/input_items").json()["data"][0]["id"] == "msg_mine"
+    _, call, message = probe.get(f"{PATH}/{first}/input_items").json()["data"]
+    assert (message["id"], call["namespace"]) == ("msg_mine", "eyes")
     assert probe.get(f"{PATH}/{kept(store=False)}").status_code == 404
     assert probe.get(f"{PATH}/{first}").status_code == 200
 
