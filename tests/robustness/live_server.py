@@ -1,6 +1,6 @@
-"""The server that the fuzzers shoot at: a process of its own around the scripted engine.
+"""The server that the fuzzers shoot at: a process of its own around a scripted engine.
 
-`python live_server.py PORT` is the server; `LiveServer` starts it and looks at it from outside.
+`python live_server.py TASK` is the server; `LiveServer` starts it and looks at it from outside.
 """
 
 from __future__ import annotations
@@ -20,10 +20,16 @@ import psutil
 from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
 from wllm_api.server import serve
+from wllm_sched.messages import Task
 
 if TYPE_CHECKING:
     from robustness.fuzz_cases import Case
 
+ASKS: dict[Task, tuple[str, dict[str, object]]] = {
+    "generate": ("/v1/completions", {"prompt": "Hi", "max_tokens": 3, "ignore_eos": True}),
+    "embed": ("/v1/embeddings", {"input": "Hi"}),
+    "score": ("/v1/score", {"text_1": "Hi", "text_2": "Hi"}),
+}
 START_S = 60
 REQUEST_S = 30
 MIB = 1024 * 1024
@@ -32,10 +38,11 @@ MIB = 1024 * 1024
 class LiveServer:
     """The server process; its log goes to a file in `folder`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, task: Task = "generate") -> None:
+        self._task = task
         self._log = folder / "server.log"
         with self._log.open("wb") as log:
-            command = [sys.executable, "-X", "utf8", __file__]
+            command = [sys.executable, "-X", "utf8", __file__, task]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.perf_counter() + START_S
         while (found := re.search(r"listening on (http://\S+)", self.log())) is None:
@@ -65,9 +72,8 @@ class LiveServer:
         """Fail unless server and engine are those that were started, at rest, and without a fault in the log."""
         assert self._process.poll() is None, self.log()
         assert self._engine().pid == self._engine_pid, "the engine died"
-        body = {"prompt": "Hi", "max_tokens": 3, "ignore_eos": True}
-        answer = self.client.post("/v1/completions", json=body).raise_for_status().json()
-        assert answer["usage"]["completion_tokens"] == 3
+        path, body = ASKS[self._task]
+        assert self.client.post(path, json=body).raise_for_status().json()["usage"]["total_tokens"] > 1
         deadline = time.perf_counter() + REQUEST_S
         while 'wllm:num_requests_running{model_name="scripted"} 0.0' not in self.client.get("/metrics").text:
             assert time.perf_counter() < deadline, "requests of nobody run on"
@@ -93,7 +99,12 @@ class LiveServer:
 def main() -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     # A short context, so that the longest answer of all is short.
-    engine = EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {"max_model_len": 256})
+    options: dict[str, object] = {"max_model_len": 256}
+    if (task := sys.argv[1]) == "generate":
+        engine = EngineProcess("wllm_api.engine.scripted:create_scripted_engine", options)
+    else:
+        options["task"] = task
+        engine = EngineProcess("wllm_api.engine.scripted_pooler:create_scripted_pooler", options)
     app = create_app(engine, served_model_names=["scripted"])
     return serve(app, "127.0.0.1", 0, on_bound=lambda url: print(f"listening on {url}", flush=True))
 

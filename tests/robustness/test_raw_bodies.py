@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import count, islice
+from pathlib import Path
 
 import httpx
 import pytest
@@ -12,8 +14,15 @@ from robustness.live_server import LiveServer
 
 from wllm_api.error_bodies import is_anthropic
 from wllm_api.openapi import BODIES
+from wllm_sched.messages import Task
 
 SAMPLE, ALL = 600, 10_000
+# The routes of models that write no text, and how many cases of them the servers of such models get.
+POOLING = {
+    *("/v1/embeddings", "/api/embed", "/api/embeddings"),
+    *(SCORING := ("/v1/rerank", "/v2/rerank", "/v1/score")),
+}
+POOLING_SAMPLE = 200
 WARM_UP = 2_000
 MOST_GROWTH_MIB = 24
 
@@ -61,7 +70,7 @@ def check_events(sent: Case, text: str) -> None:
             assert not isinstance(event, dict) or not event.get("error"), f"{line}\n{sent}"
 
 
-def run(server: LiveServer, numbers: range) -> set[tuple[str, int]]:
+def run(server: LiveServer, numbers: Iterable[int]) -> set[tuple[str, int]]:
     """Send the cases; the (route, status) pairs that were seen."""
     seen = set()
     for number in numbers:
@@ -84,7 +93,16 @@ def test_sample(server: LiveServer) -> None:
     seen = run(server, range(SAMPLE))
     # Cases that never get behind the schema would prove little.
     assert {path for path in BODIES if (path, 400) in seen} == set(BODIES)
-    assert len({path for path in BODIES if (path, 200) in seen}) >= len(BODIES) - 2
+    assert len({path for path in BODIES if (path, 200) in seen}) >= len(BODIES) - len(POOLING) - 2
+
+
+@pytest.mark.parametrize(("task", "routes"), [("embed", POOLING), ("score", set(SCORING))])
+def test_sample_of_pooling(tmp_path: Path, task: Task, routes: set[str]) -> None:
+    numbers = islice((number for number in count() if case(number).path in POOLING), POOLING_SAMPLE)
+    with LiveServer(tmp_path, task) as server:
+        seen = run(server, numbers)
+    assert {path for path in POOLING if (path, 400) in seen} == POOLING
+    assert {path for path in POOLING if (path, 200) in seen} == routes
 
 
 @pytest.mark.full
