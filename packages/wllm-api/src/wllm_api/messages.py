@@ -1,12 +1,12 @@
 """From a request's messages to what a chat template takes.
 
-Owns three repairs: tools, their calls and results as text for templates without tools, `developer` as `system`, and
-system messages merged into the first one for templates that refuse them anywhere else.
+Owns five repairs: tools, their calls and results as text for templates without tools, `developer` as `system`, system
+messages merged into the first one for templates that refuse them anywhere else, and for messages with calls a content
+of null and arguments as text, where a template wants them so.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping, Sequence
 
@@ -56,15 +56,21 @@ async def chat_prompt(
             "The arguments of a tool call are nested too deeply. Send flatter JSON.", param="messages"
         ) from None
     offer = _offer_text(tools) if tools and not model.shows_tools else None
-    first, *repaired = _ways_to_say(plain, offer)
-    try:
-        return await render(first)
-    except InvalidRequest:
-        # The first refusal is the honest one: should the repaired conversations fail too, tell that.
-        for way in repaired:
-            with contextlib.suppress(InvalidRequest):
-                return await render(way)
-        raise
+    ways = _ways_to_say(plain, offer)
+    honest, tries = ways[0], ways
+    if _has_calls(plain):
+        if model.asks_for_null:
+            tries = [*map(_with_null_content, ways), *ways]
+        tries = [version for way in tries for version in (way, _with_text_arguments(way))]
+    refusal: InvalidRequest | None = None
+    for way in tries:
+        try:
+            return await render(way)
+        except InvalidRequest as error:
+            # Should all repaired conversations fail too, tell what was wrong with the first.
+            refusal = error if way is honest or refusal is None else refusal
+    assert refusal is not None, "there is at least one way to say it"
+    raise refusal
 
 
 def _ways_to_say(messages: list[TemplateMessage], offer: str | None) -> list[list[TemplateMessage]]:
@@ -79,6 +85,36 @@ def _ways_to_say(messages: list[TemplateMessage], offer: str | None) -> list[lis
         within = [{**messages[0], "content": f"{offer}\n\n{messages[0]['content']}"}, *messages[1:]]
         ways = [told, _system_first(told), within]
     return [way for number, way in enumerate(ways) if way not in ways[:number]]
+
+
+def _has_calls(messages: list[TemplateMessage]) -> bool:
+    return any("tool_calls" in message for message in messages)
+
+
+def _with_null_content(messages: list[TemplateMessage]) -> list[TemplateMessage]:
+    # Some templates show the calls of a message only when its content is null.
+    return [
+        {**message, "content": None} if message.get("tool_calls") and not message["content"] else message
+        for message in messages
+    ]
+
+
+def _with_text_arguments(messages: list[TemplateMessage]) -> list[TemplateMessage]:
+    # Some templates join arguments to their own text, and take no object.
+    return [
+        {**message, "tool_calls": [_with_text(call) for call in calls]}
+        if isinstance(calls := message.get("tool_calls"), list)
+        else message
+        for message in messages
+    ]
+
+
+def _with_text(call: Mapping[str, object]) -> dict[str, object]:
+    function = call["function"]
+    assert isinstance(function, dict), "calls are written by `_template_call`"
+    arguments = function["arguments"]
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return {**call, "function": {**function, "arguments": text}}
 
 
 def _offer_text(tools: Sequence[Mapping[str, object]]) -> str:

@@ -57,6 +57,11 @@ class ServedModel:
         return "tool_calls" in (self.info.chat_template or "")
 
     @property
+    def asks_for_null(self) -> bool:
+        """Whether the chat template looks for messages whose content is null."""
+        return self.template is not None and self.template.asks_for_null
+
+    @property
     def shows_tools(self) -> bool:
         """Whether the chat template can show the tools on offer."""
         return shows_tools(self.info.chat_template)

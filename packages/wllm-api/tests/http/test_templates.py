@@ -62,3 +62,35 @@ def test_template_sees_calls_and_variables(start_server: Any) -> None:
         )
         assert "redFalseHigetRome22 C".endswith(text)
         assert "getRome" in text
+
+
+CALL = {"id": "0", "type": "function", "function": {"name": "get", "arguments": '{"city": "Zürich"}'}}
+
+
+@pytest.mark.parametrize(
+    ("template", "shown"),
+    [
+        # Calls are shown for null only, their arguments joined as text.
+        (
+            "{% for m in messages %}{% if m.content is none %}{% for c in m.tool_calls %}"
+            "{{ '[' + c.function.name + c.function.arguments + ']' }}{% endfor %}{% else %}{{ m.content }}{% endif %}"
+            "{% endfor %}",
+            'Hi[get{"city": "Zürich"}]',
+        ),
+        # Looks for null, but not where calls are.
+        (
+            "{% for m in messages %}{% if m.tool_calls %}{{ 'x' in m.content }}{{ m.tool_calls[0].function.arguments "
+            "| tojson }}{% elif m['content'] is not none %}{{ m.content }}{% endif %}{% endfor %}",
+            'HiFalse{"city": "Zürich"}',
+        ),
+        ("{% for m in messages %}{{ m.content }}{{ m.tool_calls is defined }}{% endfor %}", "HiFalseTrue"),
+    ],
+)
+@pytest.mark.parametrize("content", [None, ""])
+def test_earlier_calls_as_each_template_wants_them(
+    start_server: Any, template: str, shown: str, content: str | None
+) -> None:
+    messages = [*USER, {"role": "assistant", "content": content, "tool_calls": [CALL]}]
+    with start_server(chat_template=template) as client:
+        ids = client.post("/tokenize", json={"messages": messages}).json()["tokens"]
+        assert client.post("/detokenize", json={"tokens": ids}).json()["prompt"] == shown

@@ -6,6 +6,7 @@ Templates come with model files, so they are untrusted: they run sandboxed, with
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 
 from wllm_api.errors import TemplateError
@@ -16,6 +17,7 @@ from wllm_api.text.typed_tokens import NO_CONTROL_TOKENS, ControlTokens, PromptT
 # transformers marks the end of the message to be continued with this text, and cuts the prompt there.
 _CONTINUE_HERE = "CONTINUE_FINAL_MESSAGE_TAG "
 _REASONING_NAMES = ("reasoning_content", "thinking", "reasoning")
+_NULL_CONTENT = re.compile(r"""content(?:['"]\])?\s+is\s+(?:not\s+)?none\b""", re.IGNORECASE)
 # Template variables that a caller gives by arguments of their own.
 OWN_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt"})
 
@@ -40,9 +42,13 @@ def _plain(value: object) -> object:
     )
 
 
-def _plain_message(message: Mapping[str, object]) -> dict[str, object]:
+def _plain_message(message: Mapping[str, object], *, keeps_null: bool) -> dict[str, object]:
     # Absent and null are the same to a client, but "None" would be printed by most templates.
-    plain = {str(key): _plain(value) for key, value in message.items() if value is not None}
+    plain = {
+        str(key): _plain(value)
+        for key, value in message.items()
+        if value is not None or (keeps_null and key == "content")
+    }
     reasoning = next((plain[name] for name in _REASONING_NAMES if name in plain), None)
     if reasoning is not None:
         plain = {"thinking": reasoning, **plain, "reasoning_content": reasoning}
@@ -52,7 +58,8 @@ def _plain_message(message: Mapping[str, object]) -> dict[str, object]:
 class ChatTemplate:
     """A compiled chat template; raises `TemplateError` when `source` cannot be parsed.
 
-    Names of `control` tokens in messages, tools and variables are marked in the prompt as text.
+    Names of `control` tokens in messages, tools and variables are marked in the prompt as text. `asks_for_null`: it
+    looks whether a content is null, which others would print as "None".
     """
 
     def __init__(
@@ -63,6 +70,7 @@ class ChatTemplate:
                 f"The chat template has {len(source):,} characters, the limit is {MAX_SOURCE:,}. Use a smaller one."
             )
         self._source = source
+        self.asks_for_null = _NULL_CONTENT.search(source) is not None
         self._control = control
         self._special_tokens = dict(special_tokens)
         try:
@@ -86,7 +94,7 @@ class ChatTemplate:
     ) -> PromptText:
         """The prompt for `messages`; `extra` are further template variables. Raises `TemplateError`."""
         try:
-            chat = [_plain_message(message) for message in messages]
+            chat = [_plain_message(message, keeps_null=self.asks_for_null) for message in messages]
             variables = {name: _plain(value) for name, value in (extra or {}).items()}
             shown_tools = None if tools is None else _plain(list(tools))
             mark = self._control.mark_for(chat, shown_tools, variables)

@@ -41,7 +41,7 @@ class GemmaRules:
         return self._string(schema) if kind == "string" else self._list(schema.get("items"))
 
     def members(self, schema: Schema) -> str:
-        """An object, with its members in the order of the schema."""
+        """An object, with its members in the order of their names, in which the templates show them too."""
         properties = schema.get("properties") or {}
         required = schema.get("required") or []
         assert isinstance(properties, Mapping) and isinstance(required, list), "the form of the schema was checked"
@@ -51,7 +51,7 @@ class GemmaRules:
         if not properties and schema.get("additionalProperties") is not False:
             return self._free_members(self._anything())
         later, start = "", ""  # what may follow some member, and what may stand first
-        for name, member in reversed(list(properties.items())):
+        for name, member in sorted(properties.items(), key=lambda item: str(item[0]).lower(), reverse=True):
             value = self.value(member) if isinstance(member, Mapping) else self._anything()
             item = writer.rule(writer.text(f"{name}:"), value)
             first = writer.rule(item, later) if later else item

@@ -1,0 +1,145 @@
+"""Answers of each family in the tokens of real tokenizers: what they mean, what holds them, what users cannot say."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from families.conftest import Family, family, templates
+
+from wllm_api.text import ChatTemplate, ControlTokens, Detokenizer, Tokenizer
+from wllm_api.tools import AnswerFormat
+
+
+def _samples() -> Any:
+    path = Path(__file__).parents[2] / "packages/wllm-api/tests/tools/test_families.py"
+    spec = importlib.util.spec_from_file_location("answer_samples", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SAMPLES = _samples()
+
+
+def deltas(tokenizer: Tokenizer, ids: Sequence[int], kept: frozenset[int]) -> list[str]:
+    """The text of each token as a stream has it."""
+    shown = Detokenizer(tokenizer, kept=kept)
+    return [shown.push(token_id) for token_id in ids]
+
+
+@pytest.mark.parametrize("name", SAMPLES.SAMPLES)
+def test_answers_mean_the_same_in_tokens(real: Family, name: str) -> None:
+    """A stream of tokens, in events of any length, means what the whole text means."""
+    sample = SAMPLES.SAMPLES[name]
+    tokenizer = real.tokenizer
+    form = AnswerFormat(sample.tools, sample.thinking)
+    special = tokenizer.special_ids(form.marks(with_tools=True))
+    ids = tokenizer.encode(sample.text, add_special_tokens=False)
+    pieces = deltas(tokenizer, ids, frozenset(special.values()))
+    if "".join(pieces) != sample.text:
+        return  # this tokenizer does not keep every blank
+    tools = SAMPLES.TOOLS if sample.tools is not None else None
+
+    def meaning(cuts: Sequence[str]) -> Any:
+        parser = form.parser(sample.prompt, tools=tools, special=frozenset(special))()
+        found = [piece for text in cuts for piece in parser.push(text)]
+        return SAMPLES.meaning(found + parser.finish(cut=False))
+
+    whole = meaning([sample.text])
+    assert meaning(pieces) == whole
+    for at in range(len(pieces)):
+        assert meaning(["".join(pieces[:at]), "".join(pieces[at:])]) == whole
+    drawn = random.Random(name)
+    for _ in range(20):
+        ends = sorted(drawn.choices(range(len(pieces) + 1), k=drawn.randint(2, 8)))
+        cuts = ["".join(pieces[a:b]) for a, b in zip([0, *ends], [*ends, len(pieces)], strict=True)]
+        assert meaning(cuts) == whole
+
+
+# Answers that keep to the schemas of their tools, in the tokens of the model that writes them.
+KEPT = [
+    ("qwen3", "hermes_two"),
+    ("qwen3", "hermes_text_around"),
+    ("qwen3", "think_then_call"),
+    ("qwen3", "call_in_unclosed_thought"),
+    ("qwen3", "example_in_thought_is_thought"),
+    ("qwen3", "glm"),
+    ("qwen3", "qwen3_coder_text_stays_text"),
+    ("qwen3", "mistral_list"),
+    ("qwen3", "granite"),
+    ("llama3_1", "llama_bare"),
+    ("llama3_1", "llama_two"),
+    ("llama3_1", "llama_other_json"),
+    ("llama3_1", "llama_text"),
+    ("gptoss", "harmony"),
+    ("gptoss", "harmony_recipient_first"),
+    ("gptoss", "harmony_final"),
+    ("deepseek", "deepseek_v3"),
+    ("deepseek", "deepseek_v31"),
+]
+
+
+@pytest.mark.parametrize(("model", "name"), KEPT)
+def test_grammar_lets_the_model_write_as_it_does(model: str, name: str) -> None:
+    real, sample = family(model), SAMPLES.SAMPLES[name]
+    text = sample.text + ("\n</tool_call>" if name == "qwen3_coder_text_stays_text" else "")
+    ids = real.inner.encode(text, add_special_tokens=False).ids
+    matcher = _matcher(real, AnswerFormat(sample.tools, sample.thinking), sample.prompt)
+    held = 0
+    for number, token_id in enumerate(ids):
+        mask = matcher.mask
+        held += mask is not None
+        assert mask is None or mask[token_id // 8] >> token_id % 8 & 1, real.inner.decode(ids[: number + 1])
+        matcher.accept(token_id)
+    assert (held > 0) == bool(sample.calls)
+
+
+def _matcher(real: Family, form: AnswerFormat, prompt: str = "") -> Any:
+    checker, compiler = real.grammars
+    grammar = form.held_calls(prompt, SAMPLES.TOOLS, parallel=True, token_of=checker.token_of_now)
+    assert grammar is not None
+    checker.check_grammar_now(grammar)
+    return compiler.compile(grammar).result()
+
+
+def test_call_may_not_end_before_it_is_complete() -> None:
+    real = family("qwen3")
+    matcher = _matcher(real, AnswerFormat("hermes", None))
+    for token_id in real.inner.encode('<tool_call>\n{"name": "get_weather", "arguments": {"city": ').ids:
+        matcher.accept(token_id)
+    mask = matcher.mask
+    assert not any(mask[end // 8] >> end % 8 & 1 for end in real.eos_token_ids)
+
+
+def test_no_user_types_a_control_token(real: Family) -> None:
+    drawn = random.Random(9)
+    tokenizer = real.tokenizer
+    names = [name for name, special in tokenizer.added_tokens.items() if special]
+    control = ControlTokens(names)
+    tokenizer.keep_typed(control)
+    ids_of = {real.inner.token_to_id(name) for name in names}
+    template = ChatTemplate("{% for m in messages %}{{ m.content }}\n{% endfor %}", {}, control)
+    for _ in range(60):
+        text = "".join(drawn.choice([*names[:40], "Hi ", "größe", "\n\n", "  <", "|>"]) for _ in range(8))
+        prompt = template.render([{"role": "user", "content": text}])
+        ids = tokenizer.encode(prompt, add_special_tokens=False)
+        assert not ids_of.intersection(ids), text
+        assert tokenizer.decode(ids, skip_special_tokens=False).strip() == text.strip()
+
+
+@pytest.mark.parametrize("model", ["qwen3", "gemma3", "llama3_1"])
+def test_begin_token_is_not_doubled(model: str) -> None:
+    real = family(model)
+    tokenizer = real.tokenizer
+    begin = {"gemma3": "<bos>", "llama3_1": "<|begin_of_text|>"}.get(model)
+    source = next(text for name, text in templates().items() if name == f"tokenizer-{model}")
+    tokens = {} if begin is None else {"bos_token": begin}
+    prompt = ChatTemplate(source, tokens).render([{"role": "user", "content": "Hi"}])
+    ids = tokenizer.encode(prompt, add_special_tokens=False)
+    assert begin is None or ids.count(real.inner.token_to_id(begin)) == 1
