@@ -64,7 +64,7 @@ def serve(engine: ModelEngine, round_number: int) -> set[str | None]:
         asked = SamplingParams(**({"max_tokens": 16, "ignore_eos": True} | params))
         engine.submit(Submit(request_id, prompt, asked))
         engine.submit(Submit(100 + request_id, prompt, asked))
-    ends = set()
+    ends: set[str | None] = set()
     while engine.has_work():
         for event in engine.step():
             ends.add(event.finish_reason)

@@ -117,8 +117,9 @@ class Grammars:
 
     def _text_of(self, token_id: int) -> bytes:
         tokenizer = self._tokenizer
-        known = tokenizer is not None and 0 <= token_id < tokenizer.vocab_size
-        return bytes(tokenizer.decode_bytes([token_id])) if known else b""
+        if tokenizer is None or not 0 <= token_id < tokenizer.vocab_size:
+            return b""
+        return bytes(tokenizer.decode_bytes([token_id]))
 
 
 def _why(matcher: LLMatcher) -> str:
