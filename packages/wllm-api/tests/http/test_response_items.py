@@ -346,3 +346,17 @@ def test_what_codex_sends(thinker: httpx.Client) -> None:
         "include": ["reasoning.encrypted_content"], "client_metadata": {"turn_id": "1"},
     })  # fmt: skip
     assert [item["type"] for item in answer["output"]] == ALL
+
+
+@pytest.mark.parametrize("depth", [150, 250, 600, 940, 947, 955, 990, 5_000])
+@pytest.mark.parametrize("stream", ["false", "true"])
+@pytest.mark.parametrize("fields", [
+    '"text": {"format": {"type": "text", "x": %s}}',
+    '"tool_choice": "none", "tools": [{"type": "function", "name": "f", "parameters": %s}]',
+])  # fmt: skip
+def test_what_is_told_back_can_be_written(thinker: httpx.Client, fields: str, stream: str, depth: int) -> None:
+    nested = '{"a":' * depth + "1" + "}" * depth
+    raw = f'{{"input": "x", "max_output_tokens": 1, "stream": {stream}, {fields % nested}}}'
+    answer = thinker.post("/v1/responses", content=raw.encode())
+    assert answer.status_code == (200 if depth == 150 else 400)
+    assert "server_error" not in answer.text

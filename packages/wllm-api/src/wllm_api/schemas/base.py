@@ -10,7 +10,16 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, StrictBool, StrictInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    StrictBool,
+    StrictInt,
+    model_validator,
+)
 
 from wllm_api.http_errors import Unsupported
 
@@ -18,6 +27,24 @@ Flag = StrictBool
 Count = Annotated[StrictInt, Field(ge=0)]
 TokenId = Annotated[StrictInt, Field(ge=0)]
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
+MAX_DEPTH = 200
+
+
+def _not_too_deep(value: dict[str, Any]) -> dict[str, Any]:
+    level: list[object] = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for one in level
+            for inner in (one.values() if isinstance(one, dict) else one if isinstance(one, list) else ())
+        ]
+        if not level:
+            return value
+    raise ValueError(f"is nested more than {MAX_DEPTH} levels deep. Send a flatter object")
+
+
+# An object that answers hold too: what can be read can be nested a little deeper than what can be written.
+Echoed = Annotated[dict[str, Any], AfterValidator(_not_too_deep)]
 
 
 def _fail_fast(schema: object) -> None:

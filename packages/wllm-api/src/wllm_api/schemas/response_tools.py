@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Discriminator, Field, StrictStr
 
-from wllm_api.schemas.base import Flag, Part
+from wllm_api.schemas.base import Echoed, Flag, Part
 from wllm_api.schemas.tagged import known_type, tag, tag_of
 from wllm_api.schemas.tools import (
     MAX_TOOLS,
@@ -31,7 +31,7 @@ class ResponseTool(Part):
     """What calls name."""
     description: StrictStr | None = None
     """What it is for, told to the model."""
-    parameters: dict[str, Any] | None = None
+    parameters: Echoed | None = None
     """The JSON schema of its arguments."""
     strict: Flag = False
     """Refuse the request if a call cannot be held to the schema; without it such a call is any JSON object."""

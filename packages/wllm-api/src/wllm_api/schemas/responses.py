@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictStr, model_validator
 
-from wllm_api.schemas.base import Body, Flag, Number, Part
+from wllm_api.schemas.base import Body, Echoed, Flag, Number, Part
 from wllm_api.schemas.chat import ChatMessage
 from wllm_api.schemas.response_items import InputItem, chat_messages
 from wllm_api.schemas.response_tools import SEARCHES, AnyTool, ResponseChoice, functions, plain_choice
@@ -52,7 +52,7 @@ class Reasoning(Part):
 class TextConfig(Part):
     """The form of the answer's text."""
 
-    format: dict[str, Any] | None = None
+    format: Echoed | None = None
     """`text`, `json_object`, or `json_schema` with a `schema`, which is enforced."""
     verbosity: StrictStr | None = None
     """Without effect: no chat template knows it."""
