@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+from wllm_runtime.testing_poolers import save_pooler, save_tokenizer
 
 
 def chat(*lines: str, arguments: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
@@ -29,3 +32,11 @@ def test_a_message_that_does_not_fit_is_refused_and_forgotten() -> None:
     assert done.returncode == 0, done.stderr
     assert "maximum context length is 128 tokens" in done.stderr
     assert "/reset" in done.stderr
+
+
+def test_nobody_chats_with_an_embedding_model(tmp_path: Path) -> None:
+    save_pooler(tmp_path, "bert")
+    save_tokenizer(tmp_path)
+    done = chat("Hi", arguments=(str(tmp_path),))
+    assert done.returncode == 1
+    assert "writes no text" in done.stderr and "Traceback" not in done.stderr

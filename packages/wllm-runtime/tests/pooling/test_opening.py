@@ -170,6 +170,22 @@ def test_other_classifiers_are_refused(
         open_pooler(tmp_path, skip_tokenizer_init=True)
 
 
+@pytest.mark.parametrize(
+    ("model_type", "options"),
+    [
+        ("vit", {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 16}),
+        ("clip", {"projection_dim": 8}),
+    ],
+)
+def test_models_of_pictures_are_refused(
+    tmp_path: Path, open_pooler: OpenPooler, model_type: str, options: dict[str, Any]
+) -> None:
+    config = {"model_type": model_type, "architectures": [f"{model_type}Model"], **options}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(UnsupportedModel, match=f"model_type '{model_type}'"):
+        open_pooler(tmp_path, skip_tokenizer_init=True, load_format="dummy")
+
+
 def test_a_file_is_no_pooling_model(tmp_path: Path, open_pooler: OpenPooler) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(b"GGUF")

@@ -19,6 +19,9 @@ def chat(settings: Mapping[str, Any], *, system: str | None, temperature: float 
     """Run the conversation until the user leaves; returns the exit code."""
     say("loading the model")
     with LLM(**settings) as llm:
+        if llm.model_info.task != "generate":
+            complain(f"{llm.model_info.model} writes no text, so nobody can chat with it. `wllm serve` can serve it.")
+            return 1
         say(f"{settings_table(llm.model_info.settings)}\n{HELP}")
         defaults = dict(llm.model_info.default_sampling)
         if temperature is not None:

@@ -36,8 +36,10 @@ class Encoder:
         config = _config(checkpoint)
         found = _class_for(config, task)
         if checkpoint.weights is None:
-            torch.manual_seed(seed)
-            model = found._from_config(config, dtype=dtype)
+            auto = transformers.AutoModelForSequenceClassification if task == "score" else transformers.AutoModel
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                model = auto.from_config(config, dtype=dtype)
         else:
             model = _loaded(found, config, checkpoint, dtype)
         model.config.use_cache = False

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import torch
 
-from wllm_runtime.checkpoint import PoolingCheckpoint, open_pooling_checkpoint
+from wllm_runtime.checkpoint import CheckpointError, PoolingCheckpoint, open_pooling_checkpoint
 from wllm_runtime.checkpoint.tasks import FoundTask
 from wllm_runtime.config import EngineConfig
 from wllm_runtime.engine import open_gpu
-from wllm_runtime.errors import ConfigError
+from wllm_runtime.errors import ConfigError, RuntimeLibraryError, UnsupportedModel
 from wllm_runtime.pooling.encoder import Encoder
 from wllm_runtime.pooling.engine import Head, PoolingEngine, longest_rows
 from wllm_runtime.pooling.heads import EmbeddingHead, ScoringHead
 from wllm_runtime.settings import DTYPES, Settings, resolve_device, resolve_dtype, resolve_sizes
-from wllm_sched import ModelInfo, PooledText
+from wllm_sched import ModelInfo, PooledText, Task
 
 # What only a model that writes text can make use of.
 _OF_GENERATION = (
@@ -45,9 +45,8 @@ def create_pooling_engine(config: EngineConfig, directory: Path, task: FoundTask
     gpu = open_gpu(device, config)
     fits = gpu.out_of_memory_means("the weights do not fit") if gpu else nullcontext()
     with settings.phase("weights"), fits:
-        encoder = Encoder(checkpoint, task.task, device, dtype, config.seed)
+        encoder, head = _built(checkpoint, task.task, device, dtype, config.seed)
     settings.add_weights(encoder.weight_bytes, is_random=checkpoint.weights is None)
-    head = EmbeddingHead(encoder, checkpoint) if task.task == "embed" else ScoringHead(encoder, checkpoint)
     settings.add("pooling" if task.task == "embed" else "activation", *head.description)
     normalizes = task.task == "embed" and (checkpoint.modules.normalize or checkpoint.modules.pooling is None)
     if task.task == "embed":
@@ -98,6 +97,24 @@ def _refuse_meaningless(config: EngineConfig, task: FoundTask) -> None:
                 f"{name}={value!r} means nothing to a model of the task {task.task!r} ({task.reason}), which has no KV "
                 "cache and samples no tokens; leave it out"
             )
+
+
+def _built(
+    checkpoint: PoolingCheckpoint, task: Task, device: torch.device, dtype: torch.dtype, seed: int
+) -> tuple[Encoder, EmbeddingHead | ScoringHead]:
+    # An architecture's name does not tell whether text is all that it takes. One token does.
+    try:
+        encoder = Encoder(checkpoint, task, device, dtype, seed)
+        head = EmbeddingHead(encoder, checkpoint) if task == "embed" else ScoringHead(encoder, checkpoint)
+        head.vectors([PooledText([0])])
+    except (RuntimeLibraryError, CheckpointError, torch.cuda.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise UnsupportedModel(
+            f"{checkpoint.path} (model_type {checkpoint.values.get('model_type')!r}) makes no vectors of text alone: "
+            f"{type(error).__name__}: {error}. Use an embedding model or a cross-encoder of texts."
+        ) from error
+    return encoder, head
 
 
 def _run(head: Head, rows: Sequence[PooledText]) -> None:
