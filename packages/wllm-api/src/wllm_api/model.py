@@ -10,11 +10,12 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from wllm_api.control_tokens import control_tokens
 from wllm_api.errors import InvalidText, TemplateError
 from wllm_api.grammars import GrammarChecker
 from wllm_api.http_errors import ContextLengthExceeded, InvalidRequest, Unsupported
 from wllm_api.settings import Parsers
-from wllm_api.text import ChatTemplate, ControlTokens, Infill, PromptText, Tokenizer
+from wllm_api.text import ChatTemplate, Infill, PromptText, Tokenizer
 from wllm_api.tools import answer_format, shows_tools
 from wllm_sched.messages import ModelInfo
 
@@ -43,7 +44,7 @@ class ServedModel:
         self.template: ChatTemplate | None = None
         self.template_error = "it has no chat template"
         if info.chat_template is not None:
-            control = self._control_tokens(info.chat_template)
+            control = control_tokens(self.tokenizer, info.chat_template, self.format)
             self.tokenizer.keep_typed(control)
             try:
                 self.template = ChatTemplate(info.chat_template, info.special_tokens, control)
@@ -65,17 +66,6 @@ class ServedModel:
     def shows_tools(self) -> bool:
         """Whether the chat template can show the tools on offer."""
         return shows_tools(self.info.chat_template)
-
-    def _control_tokens(self, template: str) -> ControlTokens:
-        # Special tokens, and what the template writes of the others that look like control tokens: many tokenizers have
-        # added tokens that are plain text, such as runs of blanks and tags of HTML.
-        names = [
-            name
-            for name, special in self.tokenizer.added_tokens.items()
-            if special or (name.startswith(("<", "[")) and name in template)
-        ]
-        is_harmony = "harmony" in (self.format.tools, self.format.reasoning)
-        return ControlTokens(names, shown=() if is_harmony else self.format.marks(with_tools=True))
 
     async def encode(self, text: str, *, add_special_tokens: bool, param: str) -> list[int]:
         """Token ids of `text`; an empty result becomes the begin (or else an end) token, since logits need a token."""

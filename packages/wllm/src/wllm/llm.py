@@ -23,7 +23,9 @@ from wllm.default_model import default_model
 from wllm.interrupts import deferred_interrupts
 from wllm.outputs import EmbeddingRequestOutput, RequestOutput, ScoringRequestOutput
 from wllm.pooling import OfflinePooler, Vector, run_pool
+from wllm_api.control_tokens import control_tokens
 from wllm_api.text import ChatTemplate, Tokenizer, resolve_bad_words
+from wllm_api.tools import answer_format
 from wllm_runtime.config import Device, DType, EngineConfig, KVCacheDType, LoadFormat, StepWait, TaskChoice
 from wllm_runtime.open_engine import open_engine
 from wllm_runtime.pooling.engine import PoolingEngine
@@ -100,9 +102,11 @@ class LLM:
         self._stepping = threading.Lock()
         info = self._engine.model_info
         self._tokenizer = Tokenizer.from_json(info.tokenizer_json) if info.tokenizer_json is not None else None
-        self._template = (
-            ChatTemplate(info.chat_template, info.special_tokens) if info.chat_template is not None else None
-        )
+        self._template: ChatTemplate | None = None
+        if info.chat_template is not None and self._tokenizer is not None:
+            control = control_tokens(self._tokenizer, info.chat_template, answer_format(info.chat_template))
+            self._tokenizer.keep_typed(control)
+            self._template = ChatTemplate(info.chat_template, info.special_tokens, control)
 
     @property
     def model_info(self) -> ModelInfo:
