@@ -121,6 +121,22 @@ def test_temperature_brings_chance(message: Ask) -> None:
     assert message(temperature=1, top_k=1).content[0].text == message().content[0].text
 
 
+KEEP_ALL = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"metadata": {"user_id": "someone"}}, {"service_tier": "auto"}, {"thinking": {"type": "disabled"}},
+        {"tools": []}, {"context_management": KEEP_ALL},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_fields_that_change_nothing(message: Ask, fields: dict[str, Any]) -> None:
+    """Among them what Claude Code sends with every request."""
+    assert message(**fields).content[0].text == message().content[0].text
+
+
 @pytest.mark.parametrize("more", [{}, {"system": "You are a pirate."}], ids=str)
 def test_count_is_that_of_the_answer(claude: anthropic.Anthropic, message: Ask, model: str, more: Any) -> None:
     messages: Any = [{"role": "user", "content": FRANCE}]
@@ -141,6 +157,7 @@ def test_models(claude: anthropic.Anthropic, model: str) -> None:
         ({"messages": [{"role": "user", "content": [{"type": "strange"}]}]}, "strange"), ({"top_k": -1}, "top_k"),
         ({"stop_sequences": [""]}, "stop_sequences"), ({"system": 5}, "system"), ({"max_tokens": "9"}, "max_tokens"),
         ({"messages": [{"role": "user"}]}, "content"), ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
+        ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}, "context_management"),
     ],
     ids=str,
 )  # fmt: skip
