@@ -1,4 +1,4 @@
-"""The server that the fuzzers shoot at: a process of its own around a scripted engine.
+"""The server that the fuzzers shoot at: a process of its own around the scripted engine.
 
 `python live_server.py TASK` is the server; `LiveServer` starts it and looks at it from outside.
 """
@@ -25,21 +25,24 @@ from wllm_sched.messages import Task
 if TYPE_CHECKING:
     from robustness.fuzz_cases import Case
 
-ASKS: dict[Task, tuple[str, dict[str, object]]] = {
-    "generate": ("/v1/completions", {"prompt": "Hi", "max_tokens": 3, "ignore_eos": True}),
-    "embed": ("/v1/embeddings", {"input": "Hi"}),
-    "score": ("/v1/score", {"text_1": "Hi", "text_2": "Hi"}),
-}
 START_S = 60
 REQUEST_S = 30
+# What each kind of server is asked, to see that it lives.
+ALIVE: dict[Task, tuple[str, dict[str, object]]] = {
+    "generate": ("/v1/completions", {"prompt": "Hi", "max_tokens": 3, "ignore_eos": True}),
+    "embed": ("/v1/embeddings", {"input": "Hi there"}),
+    "score": ("/v1/score", {"text_1": "Hi there", "text_2": "you"}),
+}
+GENERATOR = "wllm_api.engine.scripted:create_scripted_engine"
+POOLER = "wllm_api.engine.scripted_pooler:create_scripted_pooler"
 MIB = 1024 * 1024
 
 
 class LiveServer:
-    """The server process; its log goes to a file in `folder`."""
+    """The process of a server that does `task` (generate, embed or score). Its log goes to a file in `folder`."""
 
     def __init__(self, folder: Path, task: Task = "generate") -> None:
-        self._task = task
+        self.task = task
         self._log = folder / "server.log"
         with self._log.open("wb") as log:
             command = [sys.executable, "-X", "utf8", __file__, task]
@@ -72,8 +75,9 @@ class LiveServer:
         """Fail unless server and engine are those that were started, at rest, and without a fault in the log."""
         assert self._process.poll() is None, self.log()
         assert self._engine().pid == self._engine_pid, "the engine died"
-        path, body = ASKS[self._task]
-        assert self.client.post(path, json=body).raise_for_status().json()["usage"]["total_tokens"] > 1
+        path, body = ALIVE[self.task]
+        answer = self.client.post(path, json=body).raise_for_status().json()
+        assert answer["usage"]["total_tokens"] > 3
         deadline = time.perf_counter() + REQUEST_S
         while 'wllm:num_requests_running{model_name="scripted"} 0.0' not in self.client.get("/metrics").text:
             assert time.perf_counter() < deadline, "requests of nobody run on"
@@ -98,13 +102,10 @@ class LiveServer:
 
 def main() -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    task = sys.argv[1]
     # A short context, so that the longest answer of all is short.
-    options: dict[str, object] = {"max_model_len": 256}
-    if (task := sys.argv[1]) == "generate":
-        engine = EngineProcess("wllm_api.engine.scripted:create_scripted_engine", options)
-    else:
-        options["task"] = task
-        engine = EngineProcess("wllm_api.engine.scripted_pooler:create_scripted_pooler", options)
+    short = {"max_model_len": 256}
+    engine = EngineProcess(GENERATOR, short) if task == "generate" else EngineProcess(POOLER, {**short, "task": task})
     app = create_app(engine, served_model_names=["scripted"])
     return serve(app, "127.0.0.1", 0, on_bound=lambda url: print(f"listening on {url}", flush=True))
 

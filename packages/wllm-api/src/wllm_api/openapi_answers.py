@@ -72,6 +72,6 @@ def describe_answers(document: dict[str, Any], bodies: dict[str, type[Body]]) ->
                 answers["200"]["content"] = OTHER_ANSWERS[path]
             elif path in bodies and "stream" in bodies[path].model_fields:
                 media_type = "application/x-ndjson" if is_ollama(path) else "text/event-stream"
-                answers["200"]["content"][media_type] = {"schema": _TEXT}
+                answers["200"]["content"][media_type] = {}
     for name in ("HTTPValidationError", "ValidationError"):
         document["components"]["schemas"].pop(name, None)

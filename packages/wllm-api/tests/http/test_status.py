@@ -112,6 +112,11 @@ def test_wrong_method(client: httpx.Client) -> None:
     assert answer.json()["error"]["type"] == "invalid_request_error"
 
 
+@pytest.mark.parametrize("path", ["//api/tags", "///api//tags", "//api//tags?a=//b"])
+def test_doubled_slashes_before_the_first_part(client: httpx.Client, path: str) -> None:
+    assert client.get(str(client.base_url).rstrip("/") + path).json()["models"]
+
+
 @pytest.mark.parametrize("path", ["//v1//models", "/models", "/v1///models"])
 def test_paths_that_clients_build(client: httpx.Client, path: str) -> None:
     assert client.get(str(client.base_url).rstrip("/") + path).json()["object"] == "list"
