@@ -59,8 +59,8 @@ def anthropic_status(refusal: HttpError) -> int:
 def anthropic_body(refusal: HttpError, scope: Scope) -> dict[str, object]:
     """Anthropic's error object, with the request's id."""
     kind = _ANTHROPIC_TYPES.get(anthropic_status(refusal), "api_error")
-    return {
-        "type": "error",
-        "error": {"type": kind, "message": refusal.message},
-        "request_id": scope["state"]["request_id"],
-    }
+    error: dict[str, object] = {"type": kind, "message": refusal.message}
+    if refusal.param == "thread":
+        # Anthropic's own client then goes on without one and sends the whole conversation.
+        error["details"] = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+    return {"type": "error", "error": error, "request_id": scope["state"]["request_id"]}

@@ -323,6 +323,33 @@ def test_deeply_nested_input(thinker: httpx.Client, depth: int) -> None:
     assert thinker.post("/v1/messages", content=raw.encode()).status_code == (200 if depth == 50 else 400)
 
 
+def test_tool_runner(start_server: Any, sent: Callable[[Any], list[Any]], templates: dict[str, str]) -> None:
+    """It asks for a conversation that the server keeps, is refused in words that it knows, and sends all of it."""
+    asked = []
+
+    @anthropic.beta_tool
+    def get_weather(city: str) -> str:
+        """Say what the weather is.
+
+        Args:
+            city: Where.
+        """
+        asked.append(city)
+        return "It rains."
+
+    reply = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'
+    with start_server(chat_template=templates["tools"], reply=reply) as client, sdk_of(client) as sdk:
+        seen = sent(client)
+        runner = sdk.beta.messages.tool_runner(
+            model="scripted", max_tokens=99, messages=USER, tools=[get_weather], max_iterations=2
+        )
+        answers = list(runner)
+        last = client.post("/detokenize", json={"tokens": seen[-1][0]}).json()["prompt"]
+    assert [answer.stop_reason for answer in answers] == ["tool_use", "tool_use"]
+    assert asked[0] == "Paris"
+    assert "Weather in Paris?" in last and "Say what the weather is." in last and "It rains." in last
+
+
 def test_what_claude_code_sends(thinker: httpx.Client) -> None:
     """The fields of its requests, as its version 2.1 makes them."""
     cached = {"cache_control": {"type": "ephemeral"}}

@@ -1,6 +1,10 @@
 """Each field of a request is done, without effect, refused or named: never silently dropped."""
 
+from collections.abc import Collection
+
 import pytest
+from anthropic.types.beta.message_count_tokens_params import MessageCountTokensParams as BetaCountParams
+from anthropic.types.beta.message_create_params import MessageCreateParamsBase as BetaMessageParams
 from anthropic.types.message_count_tokens_params import MessageCountTokensParams as CountParams
 from anthropic.types.message_create_params import MessageCreateParamsBase as MessageParams
 from ollama import _types as ollama_types
@@ -209,9 +213,14 @@ def test_completion_takes_what_fits_together(fields: dict[str, object]) -> None:
 @pytest.mark.parametrize(("schema", "parameters"), [
     (ChatRequest, ChatParams.__annotations__), (CompletionRequest, CompletionParams.__annotations__),
     (ResponsesRequest, ResponseParams.__annotations__), (MessagesRequest, MessageParams.__annotations__),
-    (CountTokensRequest, CountParams.__annotations__), (OllamaChatRequest, ollama_types.ChatRequest.model_fields),
+    (CountTokensRequest, CountParams.__annotations__),
+    # These may be headers.
+    (MessagesRequest, BetaMessageParams.__annotations__.keys() - {"betas"}),
+    (CountTokensRequest, BetaCountParams.__annotations__.keys() - {"betas"}),
+    (OllamaChatRequest, ollama_types.ChatRequest.model_fields),
     (OllamaGenerateRequest, ollama_types.GenerateRequest.model_fields),
     (OllamaChatRequest, {"options": dict.fromkeys(ollama_types.Options.model_fields, 1)}),
 ])  # fmt: skip
-def test_every_parameter_of_the_clients_is_known(schema: type[Body], parameters: dict[str, object]) -> None:
-    assert schema.ignored(parameters) == []
+def test_every_parameter_of_the_clients_is_known(schema: type[Body], parameters: Collection[str]) -> None:
+    given = parameters if isinstance(parameters, dict) else dict.fromkeys(parameters, 1)
+    assert schema.ignored(given) == []

@@ -94,13 +94,16 @@ class CountTokensRequest(Body):
     """A conversation to count; what a message request shares with it."""
 
     no_effect: ClassVar[frozenset[str]] = frozenset({
-        "cache_control", "diagnostics", "inference_geo", "metadata", "service_tier", "speed", "user_profile_id",
-        "workspace_id",
+        "billing_policy", "cache_control", "diagnostics", "fallback_credit_token", "inference_geo", "metadata",
+        "service_tier", "speed", "user_profile_id", "workspace_id",
     })  # fmt: skip
     unsupported: ClassVar[Mapping[str, tuple[object, ...]]] = {
+        "compaction": (),
         "container": (),
+        "fallbacks": ([],),
         "mcp_servers": ([],),
         "output_format": (),
+        "thread": (),
     }
 
     model: StrictStr | None = None
