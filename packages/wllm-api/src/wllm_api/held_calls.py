@@ -23,20 +23,29 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HeldCalls:
-    """`grammar` None: the calls are free. `loose`: the request's fields whose schemas are not kept."""
+    """`grammar` None: the calls are free. `loose`: the request's fields that are not kept.
+
+    `or_form`: the answer is calls or of the form that was asked for.
+    """
 
     grammar: Grammar | None = None
     loose: tuple[str, ...] = ()
+    or_form: bool = False
 
 
-async def held_calls(offer: ToolOffer, model: ServedModel, prompt: str) -> HeldCalls:
-    """For an answer to `prompt` that may call the tools on offer; raises `InvalidRequest`."""
+async def held_calls(offer: ToolOffer, model: ServedModel, prompt: str, form: Grammar | None = None) -> HeldCalls:
+    """For an answer to `prompt` that may call the tools on offer, or has a `form`; raises `InvalidRequest`."""
     if not offer.tools or offer.script is not None:
-        return HeldCalls()
-    holder = _Holder(offer, model, prompt)
+        return HeldCalls(form)
+    if form is not None and model.format.tools == "harmony":
+        # A form takes the place of its messages, in which alone there are calls.
+        return HeldCalls(form, ("tools",))
+    holder = _Holder(offer, model, prompt, form)
     try:
         return await model.grammars.in_thread(holder.hold)
     except (GrammarError, NotHeld) as error:
+        if form is not None:
+            return HeldCalls(form, ("tools",))
         # Even without schemas nothing can be held: the tokenizer is of a kind that grammars do not know, for instance.
         for tool in offer.tools:
             if tool.function.strict:
@@ -47,7 +56,8 @@ async def held_calls(offer: ToolOffer, model: ServedModel, prompt: str) -> HeldC
 
 
 class _Holder:
-    def __init__(self, offer: ToolOffer, model: ServedModel, prompt: str) -> None:
+    def __init__(self, offer: ToolOffer, model: ServedModel, prompt: str, form: Grammar | None) -> None:
+        self._form = form
         self._offer = offer
         self._model = model
         self._prompt = prompt
@@ -57,7 +67,8 @@ class _Holder:
         schemas: dict[str, Schema] = {}
         loose: list[str] = []
         try:
-            return HeldCalls(self._held({name: _kept(schema) for name, schema in self._offer.schemas.items()}))
+            grammar = self._held({name: _kept(schema) for name, schema in self._offer.schemas.items()})
+            return HeldCalls(grammar, or_form=self._form is not None)
         except (GrammarError, NotHeld):
             pass
         for tool in self._offer.tools:
@@ -75,12 +86,16 @@ class _Holder:
                     ) from None
                 schemas[name] = {}
                 loose.append(place)
-        return HeldCalls(self._held(schemas), tuple(loose))
+        return HeldCalls(self._held(schemas), tuple(loose), or_form=self._form is not None)
 
     def _held(self, schemas: Mapping[str, Schema]) -> Grammar | None:
         grammars = self._model.grammars
         grammar = self._model.format.held_calls(
-            self._prompt, schemas, parallel=self._offer.parallel, token_of=grammars.token_of_now
+            self._prompt,
+            schemas,
+            parallel=self._offer.parallel,
+            token_of=grammars.token_of_now,
+            other=self._form,
         )
         return None if grammar is None else grammars.check_grammar_now(grammar)
 

@@ -12,6 +12,7 @@ from wllm_api.held_calls import held_calls
 from wllm_api.http_errors import InvalidRequest
 from wllm_api.model import ServedModel
 from wllm_api.schemas.tools import Tool
+from wllm_api.testing import sse_data
 from wllm_api.tool_offer import ToolUse, tool_offer
 
 HERMES = "{% for m in messages %}{{ m.content }}{% endfor %}{{ tools }}<tool_call></tool_call>{# </think> #}"
@@ -112,3 +113,33 @@ def test_tokenizer_that_grammars_do_not_know() -> None:
 def test_many_tools() -> None:
     tools = [tool(f"f{number}", KNOWN) for number in range(128)]
     assert held(served(HERMES), *tools).grammar.text.count('"required": ["a"]') == 128
+
+
+FORM = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}
+
+
+@pytest.mark.parametrize(
+    "reply", ['{"a": 1} ', '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'], ids=["form", "call"]
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_tools_beside_a_form(start_server: Any, reply: str, stream: bool) -> None:
+    """The model may call a tool first, and answers in the form otherwise, even where its prompt begins a thought."""
+    with start_server(chat_template=HERMES + "{{ '<think>' }}", reply=reply) as client:
+        answer = ask(client, tool("f", KNOWN), response_format=FORM, stream=stream)
+        assert answer.status_code == 200 and "X-Wllm-Ignored" not in answer.headers
+        texts, calls = "", ""
+        for chunk in sse_data(answer.text.splitlines()) if stream else [answer.json()]:
+            for choice in chunk["choices"] if chunk else []:
+                message = choice["delta" if stream else "message"]
+                assert not message.get("reasoning")
+                texts += message.get("content") or ""
+                calls += "".join(call["function"]["arguments"] for call in message.get("tool_calls") or [])
+        assert (texts, calls) == ((reply, "") if reply.startswith("{") else ("", '{"a": 1}'))
+
+
+def test_form_alone_for_a_model_that_cannot_have_both(start_server: Any) -> None:
+    harmony = "{{ tools }}{{ messages }}<|start|>assistant<|channel|>final<|message|>"
+    with start_server(chat_template=harmony, reply="{}") as client:
+        answer = ask(client, tool("f", KNOWN, strict=True), response_format=FORM)
+        assert answer.headers["X-Wllm-Ignored"] == "tools"
+        assert answer.json()["choices"][0]["message"]["content"] == "{}"

@@ -285,3 +285,22 @@ def test_shared_definitions_are_found() -> None:
 @pytest.mark.parametrize("name", [None, "none"])
 def test_nothing_is_held_where_calls_are_not_known(name: str | None) -> None:
     assert AnswerFormat(None, None).held_calls("", TOOLS, parallel=True, token_of=lambda _: None) is None
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if CANONICAL[name] and name != "harmony"])
+@pytest.mark.parametrize("special", [True, False])
+def test_answer_is_a_form_or_calls(family: str, special: bool) -> None:
+    held = Held(family, special=special)
+    other = Grammar(LLMatcher.grammar_from_json_schema('{"type": "object", "required": ["x"]}'), bounds_numbers=True)
+    grammar = held.form.held_calls("", TOOLS, parallel=True, token_of=held.token_of, other=other)
+    assert grammar is not None and grammar.opening is None
+    held.grammar = grammar
+    call = first_mark(family) + CANONICAL[family]
+    for text, allowed in (('{"x": 1}', True), (call, True), (call + call, True), ("Hi", False), ('{"y": 1}', False)):
+        assert held.allows(text) == allowed, text
+
+
+def test_harmony_has_no_form_beside_calls() -> None:
+    other = Grammar(LLMatcher.grammar_from_regex("a"))
+    with pytest.raises(NotHeld):
+        AnswerFormat("harmony", "harmony").held_calls("", TOOLS, parallel=True, token_of=lambda text: None, other=other)

@@ -81,7 +81,7 @@ async def chat_turn(request: Request, conversation: Conversation, wishes: Wishes
     token_ids = truncated(token_ids, fields, model)
     forced = offer.constraint
     form = await grammar_for(fields, model, [*([] if forced is None else [forced]), *wishes.forms])
-    calls = await held_calls(offer if form is None else ToolOffer(), model, text)
+    calls = await held_calls(offer, model, text, form)
     if calls.loose:
         note_ignored(request, calls.loose)
     params = sampling_params(
@@ -91,11 +91,12 @@ async def chat_turn(request: Request, conversation: Conversation, wishes: Wishes
         logprobs=wishes.logprobs,
         prompt_logprobs=fields.prompt_logprobs,
         cache_salt=cache_salt(request, fields),
-        grammar=calls.grammar if form is None else form,
+        grammar=calls.grammar,
     )
     special = model.tokenizer.special_ids(model.format.marks(with_tools=bool(offer.tools)))
+    # A form is the form of the whole answer: no thought goes before it, whatever the prompt has begun.
     free_parser = model.format.parser(
-        text,
+        text if form is None else "",
         tools=offer.schemas if offer.tools else None,
         special=frozenset(special) if fields.skip_special_tokens else frozenset(),
     )
@@ -104,8 +105,7 @@ async def chat_turn(request: Request, conversation: Conversation, wishes: Wishes
     def parser() -> AnswerParser:
         if script is not None:
             return AnswerParser(script)
-        # A form is the form of the whole answer: no thought goes before it, whatever the prompt has begun.
-        return free_parser() if form is None else AnswerParser(plain, exact=True)
+        return free_parser() if form is None or calls.or_form else AnswerParser(plain, exact=True)
 
     return ChatTurn(
         generation=Generation(serving_of(request), model, [Job(token_ids, params)], kept=frozenset(special.values())),

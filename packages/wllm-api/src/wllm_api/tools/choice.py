@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from wllm_api.tools.call_form import CallForm, Tools, any_of
+from wllm_api.tools.call_form import CallForm, NotHeld, Tools, any_of
 from wllm_api.tools.calls import CallSyntax
 from wllm_api.tools.deepseek import DeepSeek
 from wllm_api.tools.gemma import Gemma
@@ -80,11 +80,18 @@ class AnswerFormat:
         return (*(() if syntax is None else (*syntax.marks, *syntax.inner, *syntax.strays)), *thinking)
 
     def held_calls(
-        self, prompt: str, tools: Tools, *, parallel: bool, token_of: Callable[[str], int | None]
+        self,
+        prompt: str,
+        tools: Tools,
+        *,
+        parallel: bool,
+        token_of: Callable[[str], int | None],
+        other: Grammar | None = None,
     ) -> Grammar | None:
         """What holds the calls of a free answer to the schemas, None where nothing does; raises `NotHeld`.
 
-        `token_of` gives the id of a text that is one special token.
+        `token_of` gives the id of a text that is one special token. With `other`, the answer is calls or that, and
+        nothing is free.
         """
         form: CallForm | None = _HARMONY if self.tools == "harmony" else _SYNTAXES.get(self.tools or "")
         if form is None:
@@ -92,6 +99,12 @@ class AnswerFormat:
         thinking = THINKING[self.reasoning] if self.reasoning in THINKING else None
         writer = GrammarWriter(token_of)
         rule = form.rule(writer, tools, many=parallel)
+        if other is not None:
+            if not isinstance(form, CallSyntax):
+                raise NotHeld("an answer of this model is calls, or of a form, but not either")
+            calls = writer.several(writer.rule(writer.mark(form.marks[0]), rule), writer.blank, many=parallel)
+            whole = writer.finished(writer.one_of([writer.grammar(other.text), calls]))
+            return Grammar(whole, bounds_numbers=form.is_json and other.bounds_numbers)
         begins = form.begins(any_of(list(tools)))
         opening = Opening(
             begins=begins.begins,

@@ -45,6 +45,12 @@ class GrammarWriter:
         self._schemas.append({"name": f"schema_{len(self._schemas)}", "json_schema": with_options(schema)})
         return f"@schema_{len(self._schemas) - 1}"
 
+    def grammar(self, text: str) -> str:
+        """A whole grammar in the notation of llguidance, one that needs no other."""
+        (grammar,) = json.loads(text)["grammars"]
+        self._schemas.append({**grammar, "name": f"schema_{len(self._schemas)}"})
+        return f"@schema_{len(self._schemas) - 1}"
+
     def any_text(self, mark: str) -> str:
         """Any text up to a mark, and that mark."""
         if self._token_of(mark) is not None:
