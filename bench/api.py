@@ -72,6 +72,8 @@ def measure(step_ms: float, streams: int, num_requests: int, num_tokens: int) ->
         run = load(num_requests)
         cpu_s = server.cpu_s() - before
     report = ServeReport.of(run, Goals())
+    if not report.completed:
+        raise SystemExit(f"No request was answered: {report.failures}. Start the server alone to see why.")
     events = sum(len(outcome.times) for outcome in run.outcomes)
     ttft, e2e = report.ttft.percentiles, report.e2e.percentiles
     return Row(

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -134,6 +139,44 @@ def test_missing_extra_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UnusableTracing, match=r"wllm-api\[otel\]"):
         tracer_from_environment({"OTEL_TRACES_EXPORTER": "otlp"})
+
+
+def test_spans_reach_a_collector(tmp_path: Path) -> None:
+    """OTLP over HTTP, from a server as users start it."""
+    received: list[tuple[str, bytes]] = []
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            received.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Collector) as collector:
+        threading.Thread(target=collector.serve_forever).start()
+        environment = {
+            **os.environ,
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.server_port}",
+            "OTEL_BSP_SCHEDULE_DELAY": "100",
+            "OTEL_SERVICE_NAME": "ours",
+        }
+        with (tmp_path / "log").open("wb") as log:
+            command = [sys.executable, "-m", "wllm_api", "--port", "0"]
+            server = subprocess.Popen(command, env=environment, stderr=log)
+        try:
+            wait_until(lambda: "listening on" in (tmp_path / "log").read_text(encoding="utf-8"))
+            found = re.search(r"listening on (http://\S+)/v1", (tmp_path / "log").read_text(encoding="utf-8"))
+            assert found is not None
+            wait_until(lambda: httpx.get(f"{found[1]}/health").status_code == 200)
+            httpx.post(f"{found[1]}/v1/completions", json={"prompt": SECRET, "max_tokens": 3})
+            wait_until(lambda: any(b"/v1/completions" in body and b"prefill" in body for _, body in received))
+        finally:
+            server.kill()
+            server.wait()
+            collector.shutdown()
+    assert {path for path, _ in received} == {"/v1/traces"}
+    assert all(b"ours" in body and SECRET.encode() not in body for _, body in received)
 
 
 def test_nothing_of_it_is_loaded_without_it() -> None:
