@@ -13,18 +13,27 @@ from wllm_sched.pooling import PooledText
 
 
 async def pooled_inputs(
-    inputs: Sequence[Prompt], model: ServedModel, fields: PooledFields, *, param: str, longest: int | None = None
+    inputs: Sequence[Prompt], model: ServedModel, fields: PooledFields, *, param: str, longest_text: int | None = None
 ) -> list[PooledText]:
-    """The tokens of each input, a text or token ids, `longest` of them at most; raises `InvalidRequest`."""
-    longest = min((one for one in (_cut_at(fields, model), longest) if one is not None), default=None)
+    """The tokens of each input, a text or token ids; a text keeps at most `longest_text` of its own.
+
+    Raises `InvalidRequest`.
+    """
+    longest = _cut_at(fields, model)
     texts = [one for one in inputs if isinstance(one, str)]
     if texts:
-        pooled = await _assembled(texts, None, model, fields, longest=longest, longest_second=None, param=param)
+        pooled = await _assembled(texts, None, model, fields, longest, longest_text, param)
     else:
         ids = [one for one in inputs if not isinstance(one, str)]
         for one in ids:
             model.check_ids(one, param)
         pooled = [PooledText(one[:longest]) for one in ids]
+    if longest is not None and any(len(text.token_ids) > longest for text in pooled):
+        raise InvalidRequest(
+            f"'truncate_prompt_tokens' is {longest}, which leaves no room for text between this model's special "
+            "tokens. Use more.",
+            param="truncate_prompt_tokens",
+        )
     return _checked(pooled, model, param)
 
 
@@ -34,13 +43,24 @@ async def pooled_pairs(
     model: ServedModel,
     fields: PooledFields,
     *,
-    longest_second: int | None,
-    param: str,
+    longest_text: int | None,
+    names: tuple[str, str],
 ) -> list[PooledText]:
-    """The tokens of each pair, as a cross-encoder reads them; raises `InvalidRequest`."""
+    """The tokens of each pair, as a cross-encoder reads them; of a second text at most `longest_text`.
+
+    `names` are the fields of the first and the second texts. Raises `InvalidRequest`.
+    """
     longest = _cut_at(fields, model)
-    pairs = await _assembled(first, second, model, fields, longest=longest, longest_second=longest_second, param=param)
-    return _checked(pairs, model, param)
+    pairs = await _assembled(first, second, model, fields, longest, longest_text, names[1])
+    for number, pair in enumerate(pairs):
+        if longest is not None and len(pair.token_ids) > longest:
+            raise ContextLengthExceeded(
+                f"The {names[0]} and the special tokens around it take {len(pair.token_ids)} tokens of pair {number}, "
+                f"and {longest} are allowed, so nothing of {names[1]} fits beside it. Please reduce the length of the "
+                f"{names[0]}, which is never cut.",
+                param=names[0],
+            )
+    return _checked(pairs, model, names[1])
 
 
 def checked_dimensions(wanted: int | None, model: ServedModel) -> int | None:
@@ -67,9 +87,8 @@ async def _assembled(
     second: Sequence[str] | None,
     model: ServedModel,
     fields: PooledFields,
-    *,
     longest: int | None,
-    longest_second: int | None,
+    longest_text: int | None,
     param: str,
 ) -> list[PooledText]:
     model.require_tokenizer(param)
@@ -81,7 +100,7 @@ async def _assembled(
                 second,
                 add_special_tokens=fields.add_special_tokens,
                 longest=longest,
-                longest_second=longest_second,
+                longest_text=longest_text,
             ),
         )
     except InvalidText as error:

@@ -17,13 +17,15 @@ from wllm_api.http_errors import ContextLengthExceeded, InvalidRequest, Unsuppor
 from wllm_api.settings import Parsers
 from wllm_api.text import ChatTemplate, Infill, PromptText, Tokenizer
 from wllm_api.tools import answer_format, shows_tools
-from wllm_sched.messages import ModelInfo
+from wllm_sched.messages import ModelInfo, Task
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 DEFAULT_PARSERS = Parsers()
+# The routes that take token ids; a pair needs its tokenizer, so for scores these are the nearest.
+_TAKES_IDS: dict[Task, str] = {"generate": "/v1/completions", "embed": "/v1/embeddings", "score": "a model that embeds"}
 # Below this a text is tokenised faster than a thread is woken.
 LONG_TEXT = 2_000
 
@@ -134,7 +136,7 @@ class ServedModel:
         if not self.has_tokenizer:
             raise InvalidRequest(
                 f"This model was loaded without a tokenizer, so it cannot use the text in '{param}'. Send token ids to "
-                "/v1/completions, or start the server without --skip-tokenizer-init.",
+                f"{_TAKES_IDS[self.info.task]}, or start the server without --skip-tokenizer-init.",
                 param=param,
             )
 

@@ -33,20 +33,18 @@ class Scorer:
         self._fields = fields
         self._names = names
 
-    async def scores(self, first: Sequence[str], second: Sequence[str], *, longest_second: int | None = None) -> Scores:
+    async def scores(self, first: Sequence[str], second: Sequence[str], *, longest_text: int | None = None) -> Scores:
         """Of each text of `second` with the one text of `first`, or with that of the same number; raises `HttpError`.
 
-        `longest_second` is how many tokens of a second text count.
+        `longest_text` is how many tokens of a second text count.
         """
         if self._model.info.task == "score":
-            return await self._by_classifier(first, second, longest_second)
-        return await self._by_cosine(first, second, longest_second)
+            return await self._by_classifier(first, second, longest_text)
+        return await self._by_cosine(first, second, longest_text)
 
     async def _by_classifier(self, first: Sequence[str], second: Sequence[str], longest: int | None) -> Scores:
         each = first if len(first) == len(second) else [first[0]] * len(second)
-        pairs = await pooled_pairs(
-            each, second, self._model, self._fields, longest_second=longest, param=self._names[1]
-        )
+        pairs = await pooled_pairs(each, second, self._model, self._fields, longest_text=longest, names=self._names)
         pooling = Pooling(self._serving, pairs)
         values = [0.0] * len(pairs)
         async with aclosing(pooling.vectors()) as vectors:
@@ -57,7 +55,7 @@ class Scorer:
     async def _by_cosine(self, first: Sequence[str], second: Sequence[str], longest: int | None) -> Scores:
         fields, (name_1, name_2) = self._fields, self._names
         texts = await pooled_inputs(first, self._model, fields, param=name_1)
-        texts += await pooled_inputs(second, self._model, fields, param=name_2, longest=longest)
+        texts += await pooled_inputs(second, self._model, fields, param=name_2, longest_text=longest)
         pooling = Pooling(self._serving, texts, normalize=True)
         found: dict[int, bytes] = {}
         async with aclosing(pooling.vectors()) as vectors:

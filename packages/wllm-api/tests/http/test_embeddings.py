@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import math
@@ -9,12 +10,19 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import openai
 import pytest
+import tokenizers
 
+from wllm_api.engine.scripted_model import SPECIAL_TOKENS, build_tokenizer, describe
+from wllm_api.http_errors import InvalidRequest
+from wllm_api.inputs import pooled_inputs
+from wllm_api.model import ServedModel
+from wllm_api.schemas.embeddings import PooledFields
 from wllm_api.settings import Limits
 from wllm_api.testing import wait_until
 
@@ -137,6 +145,33 @@ def test_a_text_may_be_cut(embedder: httpx.Client, asked: int, kept: int) -> Non
     assert [answer["data"][0]["embedding"]] == embed(embedder, ids[:kept]) == embed(embedder, ids, **{
         "truncate_prompt_tokens": asked
     })  # fmt: skip
+
+
+@pytest.mark.parametrize(("limit", "fits"), [(1, False), (2, True), (3, True)])
+def test_a_cut_that_leaves_no_room_is_refused(limit: int, fits: bool) -> None:
+    tokenizer = build_tokenizer()
+    begin, end = SPECIAL_TOKENS[1:]
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single=f"{begin} $A {end}", special_tokens=[(begin, 1), (end, 2)]
+    )
+    model = ServedModel(describe(tokenizer, max_model_len=64, num_blocks=0, chat_template=None))
+    work = pooled_inputs(["the cat"], model, PooledFields(truncate_prompt_tokens=limit), param="input")
+    if fits:
+        (text,) = asyncio.run(work)
+        assert len(text.token_ids) == limit
+        return
+    with pytest.raises(InvalidRequest, match="no room for text") as refusal:
+        asyncio.run(work)
+    assert refusal.value.param == "truncate_prompt_tokens"
+
+
+def test_without_a_tokenizer_token_ids_do() -> None:
+    info = describe(build_tokenizer(), max_model_len=64, num_blocks=0, chat_template=None)
+    model = ServedModel(replace(info, tokenizer_json=None, task="embed"))
+    (text,) = asyncio.run(pooled_inputs([[5, 6]], model, PooledFields(), param="input"))
+    assert text.token_ids == [5, 6]
+    with pytest.raises(InvalidRequest, match="Send token ids to /v1/embeddings"):
+        asyncio.run(pooled_inputs(["the cat"], model, PooledFields(), param="input"))
 
 
 def test_optional_fields_may_be_null(embedder: httpx.Client) -> None:

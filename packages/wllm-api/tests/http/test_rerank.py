@@ -114,6 +114,14 @@ def test_long_documents(scorer: httpx.Client) -> None:
     assert added == whole + again + 7
 
 
+def test_a_query_is_never_cut(cross_encoder: httpx.Client) -> None:
+    answer = cross_encoder.post("/rerank", json={"query": LONG, "documents": ["x"], "truncate_prompt_tokens": -1})
+    error = answer.json()["error"]
+    assert answer.status_code == 400
+    assert (error["param"], error["code"]) == ("query", "context_length_exceeded")
+    assert "and 64 are allowed" in error["message"]
+
+
 @pytest.mark.parametrize(
     ("path", "fields", "param", "words"),
     [

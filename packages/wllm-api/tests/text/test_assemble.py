@@ -80,7 +80,10 @@ def test_what_is_cut_keeps_its_beginning_and_its_marks(word_piece: tokenizers.To
         for text, cut in zip(first, tokenizer.assemble(first, longest=longest), strict=True):
             inside = word_piece.encode(text, add_special_tokens=False).ids
             assert cut.token_ids == [2, *inside[: longest - 2], 3]
-        pairs = tokenizer.assemble(first, second, longest=longest + 20, longest_second=longest)
+        for text, cut in zip(first, tokenizer.assemble(first, longest=longest + 1, longest_text=longest), strict=True):
+            inside = word_piece.encode(text, add_special_tokens=False).ids
+            assert cut.token_ids == [2, *inside[: longest - 1], 3]
+        pairs = tokenizer.assemble(first, second, longest=longest + 20, longest_text=longest)
         for a, b, pair in zip(first, second, pairs, strict=True):
             head, tail = (word_piece.encode(text, add_special_tokens=False).ids for text in (a, b))
             kept = tail[: max(min(longest, longest + 20 - 3 - len(head)), 0)]

@@ -62,7 +62,7 @@ async def _reranked(request: Request, body: RerankRequest, *, with_documents: bo
     serving = serving_of(request)
     model = await serving.model(body.model, tasks=TASKS)
     scorer = Scorer(serving, model, body, ("query", "documents"))
-    work = scorer.scores([body.query], body.documents, longest_second=body.max_tokens_per_doc)
+    work = scorer.scores([body.query], body.documents, longest_text=body.max_tokens_per_doc)
     scores = await until_disconnect(request, work)
     # Ties keep the order of the documents.
     order = sorted(range(len(scores.values)), key=lambda number: -scores.values[number])

@@ -27,6 +27,12 @@ def _check(text: str) -> None:
         ) from None
 
 
+def _cut(encoding: tokenizers.Encoding, *limits: int | None) -> None:
+    given = [limit for limit in limits if limit is not None]
+    if given:
+        encoding.truncate(min(given))
+
+
 class Tokenizer:
     """Encodes texts and decodes token ids; ids that it does not know decode to the empty text."""
 
@@ -122,12 +128,12 @@ class Tokenizer:
         *,
         add_special_tokens: bool = True,
         longest: int | None = None,
-        longest_second: int | None = None,
+        longest_text: int | None = None,
     ) -> list[PooledText]:
         """Tokens of each text of `first`, or of each pair with a text of `second`; raises `InvalidText`.
 
-        Texts are cut behind what fits into `longest` tokens, special ones included; of a pair only the second text is
-        cut, which may also hold at most `longest_second` tokens.
+        Texts are cut behind what fits into `longest` tokens, special ones included, and behind `longest_text` tokens of
+        their own; of a pair only the second text is cut.
         """
         for text in (*first, *(second or ())):
             _check(text)
@@ -135,17 +141,13 @@ class Tokenizer:
         room = None if longest is None else max(longest - (marks if add_special_tokens else 0), 0)
         heads = self._pieces_of(first)
         if second is None:
-            if room is not None:
-                for head in heads:
-                    head.truncate(room)
+            for head in heads:
+                _cut(head, longest_text, room)
             whole = [self._inner.post_process(head, None, add_special_tokens) for head in heads]
             return [PooledText(encoding.ids) for encoding in whole]
         pairs = []
         for head, tail in zip(heads, self._pieces_of(second), strict=True):
-            limits = [longest_second, None if room is None else max(room - len(head), 0)]
-            given = [limit for limit in limits if limit is not None]
-            if given:
-                tail.truncate(min(given))
+            _cut(tail, longest_text, None if room is None else max(room - len(head), 0))
             pair = self._inner.post_process(head, tail, add_special_tokens)
             # Whoever puts marks between two texts also tells them apart by type; else nobody has done so yet.
             pairs.append(PooledText(pair.ids, pair.type_ids if marks else [0] * len(head) + [1] * len(tail)))
