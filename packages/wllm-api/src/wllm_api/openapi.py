@@ -20,7 +20,7 @@ from wllm_api.schemas.embeddings import EmbeddingRequest, EmbedRequest, OllamaEm
 from wllm_api.schemas.messages import CountTokensRequest, MessagesRequest
 from wllm_api.schemas.ollama import OllamaChatRequest, OllamaGenerateRequest, ShowRequest
 from wllm_api.schemas.rerank import RerankRequest, ScoreRequest
-from wllm_api.schemas.responses import ResponsesRequest
+from wllm_api.schemas.responses import InputTokensRequest, ResponsesRequest
 from wllm_api.schemas.tokens import DetokenizeRequest, TokenizeRequest
 
 BODIES: dict[str, type[Body]] = {
@@ -29,6 +29,7 @@ BODIES: dict[str, type[Body]] = {
     "/v1/messages": MessagesRequest,
     "/v1/messages/count_tokens": CountTokensRequest,
     "/v1/responses": ResponsesRequest,
+    "/v1/responses/input_tokens": InputTokensRequest,
     "/v1/embeddings": EmbeddingRequest,
     "/v1/rerank": RerankRequest,
     "/v2/rerank": RerankRequest,

@@ -145,6 +145,18 @@ def test_cut_answer_is_incomplete(client: httpx.Client) -> None:
     assert answer["usage"]["output_tokens"] == 2
 
 
+def test_input_tokens_are_counted(sdk: openai.OpenAI) -> None:
+    fields: Any = {"model": "scripted", "input": "Hi", "instructions": "Be brief."}
+    count = sdk.responses.input_tokens.count(**fields)
+    made = sdk.responses.create(**fields)
+    assert made.usage is not None
+    assert (count.object, count.input_tokens) == ("response.input_tokens", made.usage.input_tokens)
+    more = sdk.responses.input_tokens.count(model="scripted", input="And?", previous_response_id=made.id)
+    assert more.input_tokens > count.input_tokens
+    with pytest.raises(openai.BadRequestError):
+        sdk.responses.input_tokens.count(model="scripted", input="And?", conversation="c")
+
+
 def test_second_time_is_cached(client: httpx.Client) -> None:
     text = "A question for responses alone, which nobody has asked before, long enough for some blocks."
     first, second = (whole_of(client, input=text)["usage"]["input_tokens_details"] for _ in range(2))

@@ -10,6 +10,7 @@ from anthropic.types.message_create_params import MessageCreateParamsBase as Mes
 from ollama import _types as ollama_types
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase as ChatParams
 from openai.types.completion_create_params import CompletionCreateParamsBase as CompletionParams
+from openai.types.responses.input_token_count_params import InputTokenCountParams as InputTokenParams
 from openai.types.responses.response_create_params import ResponseCreateParamsBase as ResponseParams
 from pydantic import ValidationError
 
@@ -19,7 +20,7 @@ from wllm_api.schemas.chat import ChatRequest
 from wllm_api.schemas.completions import CompletionRequest
 from wllm_api.schemas.messages import CountTokensRequest, MessagesRequest
 from wllm_api.schemas.ollama import OllamaChatRequest, OllamaGenerateRequest
-from wllm_api.schemas.responses import ResponsesRequest
+from wllm_api.schemas.responses import InputTokensRequest, ResponsesRequest
 
 USER = [{"role": "user", "content": "Hi"}]
 ALL = [(ChatRequest, {"messages": USER}), (CompletionRequest, {"prompt": "Hi"})]
@@ -28,6 +29,7 @@ EVERY = [
     (MessagesRequest, {"messages": USER, "max_tokens": 5}),
     (CountTokensRequest, {"messages": USER}),
     (ResponsesRequest, {"input": "Hi"}),
+    (InputTokensRequest, {"input": "Hi"}),
     (OllamaChatRequest, {"model": "m", "messages": USER}),
     (OllamaGenerateRequest, {"model": "m", "prompt": "Hi"}),
 ]
@@ -212,7 +214,8 @@ def test_completion_takes_what_fits_together(fields: dict[str, object]) -> None:
 
 @pytest.mark.parametrize(("schema", "parameters"), [
     (ChatRequest, ChatParams.__annotations__), (CompletionRequest, CompletionParams.__annotations__),
-    (ResponsesRequest, ResponseParams.__annotations__), (MessagesRequest, MessageParams.__annotations__),
+    (ResponsesRequest, ResponseParams.__annotations__), (InputTokensRequest, InputTokenParams.__annotations__),
+    (MessagesRequest, MessageParams.__annotations__),
     (CountTokensRequest, CountParams.__annotations__),
     # These may be headers.
     (MessagesRequest, BetaMessageParams.__annotations__.keys() - {"betas"}),

@@ -15,6 +15,7 @@ WRITING: list[tuple[str, dict[str, Any]]] = [
     ("/v1/chat/completions", {"messages": USER}),
     ("/v1/completions", {"prompt": "x"}),
     ("/v1/responses", {"input": "x"}),
+    ("/v1/responses/input_tokens", {"input": "x"}),
     ("/v1/messages", {"messages": USER, "max_tokens": 4}),
     ("/v1/messages/count_tokens", {"messages": USER}),
     ("/api/chat", {"model": "scripted", "messages": USER}),

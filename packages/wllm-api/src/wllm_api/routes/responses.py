@@ -15,10 +15,10 @@ from wllm_api.disconnect import until_disconnect
 from wllm_api.http_errors import InvalidRequest, NotFound
 from wllm_api.model import ServedModel
 from wllm_api.response_store import StoredResponse
-from wllm_api.routes.chat_turn import Conversation, Wishes, chat_turn
+from wllm_api.routes.chat_turn import Conversation, Wishes, chat_turn, prompt_token_ids
 from wllm_api.routes.common import serving_of
 from wllm_api.schemas.response_items import InputItem
-from wllm_api.schemas.responses import ResponsesRequest
+from wllm_api.schemas.responses import InputTokensRequest, ResponsesRequest
 from wllm_api.structured import flat_format
 
 router = APIRouter()
@@ -35,6 +35,16 @@ async def create_response(
     if body.stream:
         return ResponseStream(answer, serving.limits)
     return JSONResponse(await until_disconnect(request, answer.whole()))
+
+
+@router.post("/responses/input_tokens")
+async def count_input_tokens(
+    request: Request, body: Annotated[InputTokensRequest, Depends(body_of(InputTokensRequest))]
+) -> dict[str, object]:
+    """How many tokens the prompt of such a request has."""
+    model = await serving_of(request).model(body.model)
+    token_ids = await prompt_token_ids(_conversation(request, body), model)
+    return {"object": "response.input_tokens", "input_tokens": len(token_ids)}
 
 
 @router.get("/responses/{response_id}")
@@ -104,7 +114,7 @@ def _stored(request: Request, response_id: str) -> StoredResponse:
     return stored
 
 
-def _earlier(request: Request, body: ResponsesRequest) -> tuple[InputItem, ...]:
+def _earlier(request: Request, body: InputTokensRequest) -> tuple[InputItem, ...]:
     if body.previous_response_id is None:
         return ()
     stored = serving_of(request).responses.get(body.previous_response_id, _owner(request))
@@ -118,6 +128,16 @@ def _earlier(request: Request, body: ResponsesRequest) -> tuple[InputItem, ...]:
     return stored.context
 
 
+def _conversation(request: Request, body: InputTokensRequest) -> Conversation:
+    return Conversation(
+        messages=body.conversation(_earlier(request, body)),
+        tools=body.tool_use,
+        variables=body.template_variables(),
+        param="input",
+        may_drop=isinstance(body, ResponsesRequest) and body.truncation == "auto",
+    )
+
+
 async def _prepare(request: Request, body: ResponsesRequest, model: ServedModel) -> ResponseAnswer:
     serving = serving_of(request)
     earlier = _earlier(request, body)
@@ -127,13 +147,7 @@ async def _prepare(request: Request, body: ResponsesRequest, model: ServedModel)
 
     turn = await chat_turn(
         request,
-        Conversation(
-            messages=body.conversation(earlier),
-            tools=body.tool_use,
-            variables=body.template_variables(),
-            param="input",
-            may_drop=body.truncation == "auto",
-        ),
+        _conversation(request, body),
         Wishes(
             fields=body.sampling(),
             room=lambda length: model.room(length, body.max_output_tokens, "input"),

@@ -58,7 +58,69 @@ class TextConfig(Part):
     """Without effect: no chat template knows it."""
 
 
-class ResponsesRequest(Body):
+class InputTokensRequest(Body):
+    """An input to count; what a response request shares with it."""
+
+    no_effect: ClassVar[frozenset[str]] = frozenset({"text", "truncation"})
+    unsupported: ClassVar[Mapping[str, tuple[object, ...]]] = {"conversation": (), "personality": ()}
+
+    model: StrictStr | None = None
+    """One of the served names; the served model where absent."""
+    input: Annotated[list[InputItem], BeforeValidator(_input_items), Field(min_length=1)]
+    """A text, or a list of items: messages, calls, outputs of calls, thoughts."""
+    instructions: StrictStr | None = None
+    """A system message in front; not taken over from an earlier response."""
+    previous_response_id: StrictStr | None = None
+    """A kept response that this one goes on from."""
+    tools: Annotated[list[AnyTool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    """Functions that the model may call."""
+    tool_choice: ResponseChoice = "auto"
+    """Which of them it may or must call."""
+    parallel_tool_calls: Flag = True
+    """Whether an answer may have several calls."""
+    reasoning: Reasoning = Reasoning()
+    """Whether the model thinks, and how long."""
+
+    @classmethod
+    def ignored(cls, data: Mapping[str, object]) -> list[str]:
+        """Also searches, which the model is not shown."""
+        tools = data.get("tools")
+        kinds = [tool.get("type") for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+        searches = [f"tools.{kind}" for kind in SEARCHES if kind in kinds]
+        return [*super().ignored(data), *searches]
+
+    @model_validator(mode="after")
+    def _names_tell_tools_apart(self) -> Self:
+        names = [one.tool.name for one in functions(self.tools)]
+        if len(names) > MAX_TOOLS:
+            raise ValueError(f"the 'tools' have {len(names)} functions; at most {MAX_TOOLS} are allowed")
+        twice = [name for number, name in enumerate(names) if name in names[:number]]
+        if twice:
+            raise ValueError(f"two of the 'tools' are called '{twice[0]}', so that no call could tell them apart")
+        return self
+
+    @property
+    def tool_use(self) -> ToolUse:
+        """The tools and the choice in the words of chat."""
+        found = list(functions(self.tools))
+        tools = [one.tool.plain() for one in found]
+        fields = [f"{one.place}.parameters" for one in found]
+        return ToolUse(tools, plain_choice(self.tool_choice), self.parallel_tool_calls, fields)
+
+    def conversation(self, earlier: Iterable[InputItem] = ()) -> list[ChatMessage]:
+        """The `earlier` items and the input as chat messages, the instructions first."""
+        messages = chat_messages([*earlier, *self.input])
+        if self.instructions is None:
+            return messages
+        return [ChatMessage(role="system", content=self.instructions), *messages]
+
+    def template_variables(self) -> dict[str, object]:
+        """What the chat template is told."""
+        effort = self.reasoning.effort
+        return {} if effort is None else {"reasoning_effort": effort, "enable_thinking": effort != "none"}
+
+
+class ResponsesRequest(InputTokensRequest):
     """A response request."""
 
     no_effect: ClassVar[frozenset[str]] = frozenset({
@@ -71,27 +133,14 @@ class ResponsesRequest(Body):
         "context_management": ([],),
         "conversation": (),
         "image": (),
+        "personality": (),
         "prompt": (),
     }
 
-    model: StrictStr | None = None
-    """One of the served names; the served model where absent."""
-    input: Annotated[list[InputItem], BeforeValidator(_input_items), Field(min_length=1)]
-    """A text, or a list of items: messages, calls, outputs of calls, thoughts."""
-    instructions: StrictStr | None = None
-    """A system message in front; not taken over from an earlier response."""
-    previous_response_id: StrictStr | None = None
-    """A kept response that this one goes on from."""
     store: Flag = True
     """Whether the response is kept in memory, as long as there is room."""
     truncation: Literal["auto", "disabled"] = "disabled"
     """`auto` leaves out the oldest turns of a conversation that does not fit."""
-    tools: Annotated[list[AnyTool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
-    """Functions that the model may call."""
-    tool_choice: ResponseChoice = "auto"
-    """Which of them it may or must call."""
-    parallel_tool_calls: Flag = True
-    """Whether an answer may have several calls."""
     max_output_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
     """The most tokens of thoughts and answer together; all that fit where absent."""
     temperature: Annotated[Number, Field(ge=0, le=2)] = 1.0
@@ -114,30 +163,10 @@ class ResponsesRequest(Body):
     """`message.output_text.logprobs` asks for log-probabilities."""
     metadata: dict[str, StrictStr] = Field(default_factory=dict)
     """Comes back in the answer."""
-    reasoning: Reasoning = Reasoning()
-    """Whether the model thinks, and how long."""
     text: TextConfig = TextConfig()
     """The form of the answer."""
     stream: Flag = False
     """Events instead of one object."""
-
-    @classmethod
-    def ignored(cls, data: Mapping[str, object]) -> list[str]:
-        """Also searches, which the model is not shown."""
-        tools = data.get("tools")
-        kinds = [tool.get("type") for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
-        searches = [f"tools.{kind}" for kind in SEARCHES if kind in kinds]
-        return [*super().ignored(data), *searches]
-
-    @model_validator(mode="after")
-    def _names_tell_tools_apart(self) -> Self:
-        names = [one.tool.name for one in functions(self.tools)]
-        if len(names) > MAX_TOOLS:
-            raise ValueError(f"the 'tools' have {len(names)} functions; at most {MAX_TOOLS} are allowed")
-        twice = [name for number, name in enumerate(names) if name in names[:number]]
-        if twice:
-            raise ValueError(f"two of the 'tools' are called '{twice[0]}', so that no call could tell them apart")
-        return self
 
     @property
     def namespaces(self) -> dict[str, str]:
@@ -148,26 +177,6 @@ class ResponsesRequest(Body):
     def num_logprobs(self) -> int | None:
         """How many top entries a token's log-probabilities have; None for none at all."""
         return self.top_logprobs if self.top_logprobs or LOGPROBS in self.include else None
-
-    @property
-    def tool_use(self) -> ToolUse:
-        """The tools and the choice in the words of chat."""
-        found = list(functions(self.tools))
-        tools = [one.tool.plain() for one in found]
-        fields = [f"{one.place}.parameters" for one in found]
-        return ToolUse(tools, plain_choice(self.tool_choice), self.parallel_tool_calls, fields)
-
-    def conversation(self, earlier: Iterable[InputItem] = ()) -> list[ChatMessage]:
-        """The `earlier` items and the input as chat messages, the instructions first."""
-        messages = chat_messages([*earlier, *self.input])
-        if self.instructions is None:
-            return messages
-        return [ChatMessage(role="system", content=self.instructions), *messages]
-
-    def template_variables(self) -> dict[str, object]:
-        """What the chat template is told."""
-        effort = self.reasoning.effort
-        return {} if effort is None else {"reasoning_effort": effort, "enable_thinking": effort != "none"}
 
     def sampling(self) -> SamplingFields:
         """The sampling fields, only those set that the request sets: the model's defaults stand for the others."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from wllm_api.schemas.responses import ResponsesRequest
+from wllm_api.schemas.responses import InputTokensRequest, ResponsesRequest
 
 PATH = "/v1/responses"
 USER = {"type": "message", "role": "user", "content": "Say hi."}
@@ -87,6 +87,7 @@ CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
     ("text.format", ask(text={"format": FORM}), lambda s: s.params.grammar.bounds_numbers),
     ("stream", ask(stream=True), lambda s: s.streams),
 ]  # fmt: skip
+COUNTED = [case for case in CASES if case[0].partition(".")[0] in InputTokensRequest.model_fields]
 CALLER_CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
     ("parallel_tool_calls", ask(tools=[LOOK], parallel_tool_calls=False), lambda s: calls(s) == 1),
 ]
@@ -127,3 +128,14 @@ def test_fields_of_what_is_kept(probe: Any, stream: bool) -> None:
 
 def test_every_field_has_a_case(complete: Callable[..., None]) -> None:
     complete([*CASES, *CALLER_CASES], ResponsesRequest, WITHOUT_EFFECT | KEPT)
+    complete(COUNTED, InputTokensRequest, {"parallel_tool_calls", *(KEPT - {"store"})})
+
+
+@pytest.mark.parametrize("case", COUNTED, ids=[field for field, _, _ in COUNTED])
+def test_count_is_of_the_same_prompt(probe: Any, case: Any) -> None:
+    _, body, _ = case
+    asked = probe.post(PATH, body)
+    body = {name: value for name, value in body.items() if name in InputTokensRequest.model_fields}
+    counted = probe.post(f"{PATH}/input_tokens", body)
+    if not asked.refused:
+        assert counted.body["input_tokens"] == len(asked.ids)
