@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from wllm_api.errors import GrammarError
+from wllm_api.grammars.closing import closed
 from wllm_api.grammars.schema_rules import Schema, check_schema, without_no_ops
 from wllm_api.http_errors import InvalidRequest
 from wllm_api.model import ServedModel
@@ -75,7 +76,7 @@ class _Holder:
             name = tool.function.name
             place = self._offer.places[name]
             try:
-                schemas[name] = _kept(tool.function.parameters or {})
+                schemas[name] = _kept(self._offer.schemas[name])
                 self._held({name: schemas[name]})
             except (GrammarError, NotHeld) as error:
                 if tool.function.strict:
@@ -101,6 +102,4 @@ class _Holder:
 
 
 def _kept(schema: Schema) -> Schema:
-    kept = without_no_ops(check_schema(arguments_schema(schema)))
-    assert isinstance(kept, Mapping), "a schema that was checked is an object"
-    return kept
+    return closed(without_no_ops(check_schema(arguments_schema(schema))))

@@ -96,6 +96,15 @@ def test_loose_tool_leaves_the_others_held() -> None:
     assert '"required": ["a"]' in calls.grammar.text and "contains" not in calls.grammar.text
 
 
+def test_arguments_have_no_other_names() -> None:
+    """As in a forced call: what a schema names is all there is, unless it says that there may be more."""
+    more = {**KNOWN, "additionalProperties": True}
+    text = held(served(HERMES), tool("f", KNOWN), tool("g", more)).grammar.text
+    assert text.count('"additionalProperties": false') == 1 and text.count('"additionalProperties": true') == 1
+    unnamed = {"type": "function", "function": {"name": "now"}}
+    assert '"properties": {}, "additionalProperties": false' in held(served(HERMES), unnamed).grammar.text
+
+
 def test_forced_calls_have_a_grammar_of_their_own() -> None:
     for choice in ("required", "none"):
         assert held(served(HERMES), tool("f", KNOWN), choice=choice).grammar is None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,7 @@ class GrammarChecker:
     def __init__(self, tokenizer_json: str) -> None:
         self._tokenizer_json = tokenizer_json
         self._tokenizer: LLTokenizer | None = None
+        self._lock = threading.Lock()
         self._good: OrderedDict[str, None] = OrderedDict()
         self._thread: ThreadPoolExecutor | None = None
 
@@ -67,16 +69,18 @@ class GrammarChecker:
 
     def check_grammar_now(self, grammar: Grammar) -> Grammar:
         """The grammar, when the engine can follow it; raises `GrammarError`."""
-        if grammar.text in self._good:
-            self._good.move_to_end(grammar.text)
-            return grammar
+        with self._lock:
+            if grammar.text in self._good:
+                self._good.move_to_end(grammar.text)
+                return grammar
         if len(grammar.text) > MAX_CHARACTERS:
             raise GrammarError(f"It has {len(grammar.text):,} characters; the limit is {MAX_CHARACTERS:,}. Send less.")
         if problem := self._problem(grammar):
             raise GrammarError(f"{problem}.")
-        self._good[grammar.text] = None
-        while len(self._good) > _MAX_KEPT:
-            self._good.popitem(last=False)
+        with self._lock:
+            self._good[grammar.text] = None
+            while len(self._good) > _MAX_KEPT:
+                self._good.popitem(last=False)
         return grammar
 
     def token_of_now(self, text: str) -> int | None:
