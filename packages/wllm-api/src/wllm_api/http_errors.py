@@ -9,6 +9,7 @@ HttpError (ApiError)             status, OpenAI error type, `param`, `code`, ext
 ├── NotFound                     404  unknown route or model
 ├── MethodNotAllowed             405
 ├── BodyTooLarge                 413
+├── HeadTooLarge                 431  an address and headers without end
 ├── RateLimited                  429  a key with too many requests a minute
 ├── ServerFault                  500  our bug, or an engine that died under the request
 └── Unavailable                  503  loading, restarting, overloaded, shutting down: try again
@@ -111,6 +112,12 @@ class BodyTooLarge(HttpError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code="request_too_large")
+
+
+class HeadTooLarge(HttpError):
+    """The request's address and headers are over the limit."""
+
+    status = 431
 
 
 class RateLimited(HttpError):

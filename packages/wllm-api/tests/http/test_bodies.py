@@ -9,6 +9,7 @@ import pytest
 
 from wllm_api.bodies import MAX_SHOWN, parse_object
 from wllm_api.http_errors import InvalidRequest
+from wllm_api.server import MAX_HEAD_BYTES
 
 GOOD = '{"a": "ä龜"}'
 
@@ -72,3 +73,51 @@ def test_what_is_no_http_gets_an_error_object(client: httpx.Client, raw: bytes) 
     assert b"X-Request-Id: " in head
     error: Any = json.loads(body)["error"]
     assert (error["type"], error["param"]) == ("invalid_request_error", None)
+
+
+def read_all(sock: socket.socket) -> bytes:
+    try:
+        return b"".join(iter(lambda: sock.recv(65536), b""))
+    except ConnectionError:  # closed with bytes of ours unread
+        return b""
+
+
+@pytest.mark.parametrize("start", [b"GET /", b"GET / HTTP/1.1\r\nX: ", b"GET / HTTP/1.1\r\n"])
+def test_head_without_end_is_refused(client: httpx.Client, start: bytes) -> None:
+    piece = b"X-A: b\r\n" if start.endswith(b"\n") else b"a" * 8
+    head = start + piece * (MAX_HEAD_BYTES // len(piece))
+    with socket.create_connection(("127.0.0.1", client.base_url.port or 0), timeout=10) as sock:
+        sock.sendall(head[:MAX_HEAD_BYTES])
+        sock.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            sock.recv(1)
+        sock.settimeout(10)
+        # One byte more, so that none is left unread when the server closes: that would cost us its answer.
+        sock.sendall(head[MAX_HEAD_BYTES : MAX_HEAD_BYTES + 1])
+        answer = read_all(sock)
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    assert b'"type": "invalid_request_error"' in answer
+
+
+def test_long_body_behind_its_head_is_no_long_head(client: httpx.Client) -> None:
+    content = json.dumps({"tokens": [5] * 100_000}).encode()
+    head = f"POST /detokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(content)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", client.base_url.port or 0), timeout=10) as sock:
+        for _ in range(2):
+            sock.sendall(head.encode() + content)
+            assert sock.recv(65536).startswith(b"HTTP/1.1 200 ")
+            while not sock.recv(65536).endswith(b'"}'):
+                pass
+
+
+def test_nothing_is_put_behind_half_an_answer(start_server: Any) -> None:
+    content = json.dumps({"prompt": "a", "max_tokens": 2000, "ignore_eos": True, "stream": True}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(content)}\r\n\r\n"
+    with start_server(step_s=0.01) as slow:
+        with socket.create_connection(("127.0.0.1", slow.base_url.port), timeout=10) as sock:
+            sock.sendall(head.encode() + content)
+            answer = sock.recv(65536)
+            sock.sendall(b"\x00garbage\r\n\r\n")
+            answer += read_all(sock)
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"not valid HTTP" not in answer
