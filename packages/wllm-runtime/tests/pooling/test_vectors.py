@@ -68,6 +68,18 @@ def test_a_causal_model_embeds_if_it_is_told_to(tmp_path: Path, open_pooler: Ope
     np.testing.assert_allclose(vectors_of(engine, TEXTS), wanted, atol=1e-5)
 
 
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
+def test_an_encoder_under_another_head(
+    tmp_path: Path, open_pooler: OpenPooler, vectors_of: VectorsOf, family: str
+) -> None:
+    model = save_pooler(tmp_path, family, "AutoModelForMaskedLM")
+    save_modules(tmp_path, "mean_tokens")
+    engine = open_pooler(tmp_path, skip_tokenizer_init=True)
+    np.testing.assert_allclose(vectors_of(engine, TEXTS), reference(model.base_model, "mean_tokens"), atol=1e-5)
+    rows = {name: reason for name, _, reason in engine.model_info.settings}
+    assert "has no place for" in rows["unused_tensors"], "the head is told of"
+
+
 def test_unit_length_is_the_models_own_unless_asked(
     tmp_path: Path, open_pooler: OpenPooler, vectors_of: VectorsOf
 ) -> None:

@@ -27,7 +27,7 @@ class Encoder:
     """A headless model (task "embed") or one with a classification head, on `device` in `dtype`.
 
     `architecture` is the class's name, `longest` the most tokens of a text, `vocab_size` the number of token ids;
-    `is_causal` means that a token sees those before it only.
+    `is_causal` means that a token sees those before it only; `unused` are tensors that it has no place for.
     """
 
     def __init__(
@@ -35,13 +35,14 @@ class Encoder:
     ) -> None:
         config = _config(checkpoint)
         found = _class_for(config, task)
+        self.unused: list[str] = []
         if checkpoint.weights is None:
             auto = transformers.AutoModelForSequenceClassification if task == "score" else transformers.AutoModel
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
                 model = auto.from_config(config, dtype=dtype)
         else:
-            model = _loaded(found, config, checkpoint, dtype)
+            model, self.unused = _loaded(found, config, checkpoint, dtype)
         model.config.use_cache = False
         self._model = model.to(device).eval()
         self.device = device
@@ -125,7 +126,7 @@ def _loaded(
     config: transformers.PreTrainedConfig,
     checkpoint: PoolingCheckpoint,
     dtype: torch.dtype,
-) -> transformers.PreTrainedModel:
+) -> tuple[transformers.PreTrainedModel, list[str]]:
     reader = checkpoint.weights
     assert reader is not None, "dummy loading reads nothing"
     try:
@@ -147,7 +148,7 @@ def _loaded(
             f"{checkpoint.path} lacks {len(missing)} tensors that {found.__name__} needs ({', '.join(missing[:4])}). "
             "Fetch the model again; for another --task it may have no head."
         )
-    return model
+    return model, sorted(report["unexpected_keys"])
 
 
 @contextmanager

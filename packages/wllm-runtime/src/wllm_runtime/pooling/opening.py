@@ -47,6 +47,9 @@ def create_pooling_engine(config: EngineConfig, directory: Path, task: FoundTask
     with settings.phase("weights"), fits:
         encoder, head = _built(checkpoint, task.task, device, dtype, config.seed)
     settings.add_weights(encoder.weight_bytes, is_random=checkpoint.weights is None)
+    if encoder.unused:
+        names = ", ".join(encoder.unused[:4]) + (", ..." if len(encoder.unused) > 4 else "")
+        settings.add("unused_tensors", len(encoder.unused), f"{encoder.architecture} has no place for {names}")
     settings.add("pooling" if task.task == "embed" else "activation", *head.description)
     normalizes = task.task == "embed" and (checkpoint.modules.normalize or checkpoint.modules.pooling is None)
     if task.task == "embed":
