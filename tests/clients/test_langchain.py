@@ -53,6 +53,11 @@ def test_tools(llm: ChatOpenAI, choice: str) -> None:
     assert call["name"] == "City" and City(**call["args"]) and call["id"]
 
 
+def test_tools_on_offer(llm: ChatOpenAI) -> None:
+    answer = llm.bind_tools([City]).invoke(FRANCE)
+    assert answer.content or answer.tool_calls or answer.invalid_tool_calls
+
+
 def test_responses_api(settings: dict[str, Any]) -> None:
     llm = ChatOpenAI(**settings, max_tokens=40, use_responses_api=True)
     assert "Paris" in llm.invoke(FRANCE).text
