@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 import tokenizers
@@ -148,6 +149,12 @@ def test_what_is_not_allowed_fails(matcher: Matcher) -> None:
     feed(matcher, "<call>")
     with pytest.raises(GrammarFailed):
         matcher.accept(EOS)
+
+
+def test_long_answers_take_little_time(matcher: Matcher) -> None:
+    start = time.perf_counter()
+    feed(matcher, "<thin", "<" * 3000, " " * 3000, "<call" * 500)
+    assert matcher.mask is None and time.perf_counter() - start < 10  # copying all text each time takes far longer
 
 
 def test_place_does_not_depend_on_the_tokens(grammars: Grammars) -> None:

@@ -55,4 +55,5 @@ def any_of(texts: Sequence[str]) -> str:
 def marked_begins(marks: Sequence[str], head: str) -> Begins:
     """Behind one of `marks`; in a thought only where `head` follows, an expression for the beginning of a call."""
     mark = f"(?P<mark>{any_of(marks)})"
-    return Begins(mark, rf"{mark}\s*(?:{head})")
+    # Few blanks, since those of `head` come after them: two unbounded rows of the same are slow to refuse.
+    return Begins(mark, rf"{mark}\s{{0,16}}(?:{head})")
