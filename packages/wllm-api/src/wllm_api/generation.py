@@ -160,6 +160,7 @@ class Generation:
             times.end(reason, self._num_tokens(choice))
 
     def _note_figures(self) -> None:
+        self._serving.metrics.longest_answer.observe(max(output.num_tokens for output in self._outputs))
         record = self._record
         record.num_prompt_tokens += self.num_prompt_tokens
         record.num_cached_tokens += self.num_cached_tokens

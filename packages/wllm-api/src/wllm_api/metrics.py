@@ -48,6 +48,9 @@ class Metrics:
         self.params_max_tokens = histogram("request_params_max_tokens", "Most tokens that an answer may have.", TOKENS)
         self.prompt_tokens = histogram("request_prompt_tokens", "Prompt tokens of a request.", TOKENS)
         self.generation_tokens = histogram("request_generation_tokens", "Generated tokens of an answer.", TOKENS)
+        self.longest_answer = histogram(
+            "request_max_num_generation_tokens", "Generated tokens of a request's longest answer.", TOKENS
+        )
         self._finished = Counter(
             f"{prefix}request_success",
             "Answers that ended, by reason.",

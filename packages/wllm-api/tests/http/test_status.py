@@ -64,6 +64,7 @@ def test_metrics_count_requests_and_times(client: httpx.Client) -> None:
     assert gained["wllm:request_generation_tokens_sum"] == 6
     assert gained["wllm:request_inference_time_seconds_count"] == 2
     assert gained["wllm:request_params_n_sum"] == 2
+    assert gained["wllm:request_max_num_generation_tokens_sum"] == 3
     assert gained["wllm:request_params_max_tokens_sum"] == 3
 
 
