@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from stub_driver import COMPILER, StubLibrary, StubTorch, build
+from stub_driver import AVAILABLE, StubLibrary, StubTorch, build
 
 import wllm_kernels
 from wllm_kernels import InvalidArgument, NoCudaTorch, implementations, launch_count
@@ -22,7 +22,7 @@ from wllm_kernels.device.code import CodeSource
 from wllm_kernels.device.driver import Driver
 from wllm_kernels.device.kernel import Kernel, backends
 
-needs_compiler = pytest.mark.skipif(COMPILER is None, reason="the stub driver needs a C compiler (gcc)")
+needs_compiler = pytest.mark.skipif(not AVAILABLE, reason="the stub driver needs a C compiler (gcc)")
 needs_cpu_torch = pytest.mark.skipif(torch.version.cuda is not None, reason="this torch is built with CUDA")
 
 

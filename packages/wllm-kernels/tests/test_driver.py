@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from stub_driver import COMPILER, StubLibrary, build
+from stub_driver import AVAILABLE, StubLibrary, build
 
 from wllm_kernels import DriverError, DriverTooOld, NoDriver
 from wllm_kernels.device.driver import Driver, version_text
 
-needs_compiler = pytest.mark.skipif(COMPILER is None, reason="the stub driver needs a C compiler (gcc)")
+needs_compiler = pytest.mark.skipif(not AVAILABLE, reason="the stub driver needs a C compiler (gcc)")
 
 
 @pytest.fixture(scope="module")

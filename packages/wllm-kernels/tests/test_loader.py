@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from stub_driver import COMPILER, StubLibrary, StubTorch, build
+from stub_driver import AVAILABLE, StubLibrary, StubTorch, build
 
 from wllm_kernels import DriverError, DriverTooOld, NoKernel, UnsupportedByGpu
 from wllm_kernels.compiler import container
@@ -20,7 +20,7 @@ from wllm_kernels.device.backend import CudaBackend
 from wllm_kernels.device.code import CodeSource
 from wllm_kernels.device.driver import Driver
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="the stub driver needs a C compiler (gcc)")
+pytestmark = pytest.mark.skipif(not AVAILABLE, reason="the stub driver needs a C compiler (gcc)")
 
 # Two families without kernels of their own: the stub driver does not look inside.
 FAMILIES = (Family("first", ()), Family("second", ()))

@@ -1,14 +1,21 @@
-"""A driver library without a GPU (driver.c), built by the C compiler of the machine, and a torch that goes with it."""
+"""A driver library without a GPU (driver.c), built by the C compiler of the machine, and a torch that goes with it.
+
+Where there is no compiler, a library of each set of options may lie in the folder that WLLM_STUB_DRIVERS names:
+`stub.dll`, `stub-DWITHOUT_LIBRARIES.dll`.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-COMPILER = shutil.which("gcc") or shutil.which("cc")
+_COMPILER = shutil.which("gcc") or shutil.which("cc")
+_BUILT = os.environ.get("WLLM_STUB_DRIVERS")
+AVAILABLE = bool(_COMPILER or _BUILT)
 
 
 class Stub(ctypes.Structure):
@@ -65,11 +72,14 @@ class StubLibrary:
 
 
 def build(folder: Path, *options: str) -> Path:
-    """Compile driver.c; the compiler must be there."""
-    assert COMPILER is not None
+    """Compile driver.c into `folder`, or copy what was compiled elsewhere; `AVAILABLE` says whether it can be done."""
     path = folder / ("stub.dll" if sys.platform == "win32" else "libstub.so")
+    if _BUILT:
+        shutil.copyfile(Path(_BUILT) / f"stub{''.join(options)}{path.suffix}", path)
+        return path
+    assert _COMPILER is not None
     source = Path(__file__).with_name("driver.c")
-    command = [COMPILER, "-shared", "-fPIC", "-O1", *options, "-o", str(path), str(source)]
+    command = [_COMPILER, "-shared", "-fPIC", "-O1", *options, "-o", str(path), str(source)]
     subprocess.run(command, check=True, capture_output=True, text=True, encoding="utf-8")
     return path
 
