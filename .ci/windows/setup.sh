@@ -75,6 +75,12 @@ tools/bin/python "$here/complex_math.py" "$python_dir" "$compiler"
 cp "$here/wine_fixups.py" "$python_dir/Lib/site-packages/"
 echo "import wine_fixups" >"$python_dir/Lib/site-packages/wine_fixups.pth"
 
+mkdir -p stubs  # of the NVIDIA driver, for the tests of wllm-kernels
+for option in "" -DWITHOUT_LIBRARIES; do
+  $compiler -O1 -shared -static-libgcc $option -o "stubs/stub$option.dll" \
+    "$here/../../packages/wllm-kernels/tests/stub_driver/driver.c"
+done
+
 sed "s|@PREFIX@|$prefix|; s|@WINE@|$wine|" "$here/wine-run.sh" >wine-run
 printf '#!/usr/bin/env bash\nexec "%s" "%s" "$@"\n' "$dir/wine-run" "$python_dir/python.exe" >wine-python
 chmod +x wine-run wine-python

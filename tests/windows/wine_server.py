@@ -1,0 +1,120 @@
+"""`wllm.exe serve` under the Windows Python of Wine, for tests on this side to talk to."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+
+import openai
+import psutil
+
+WINE = Path(os.environ.get("WLLM_WINE", ""))
+WLLM = r"C:\py\Scripts\wllm.exe"
+# Wine is slow to start, and the machine may be busy.
+START_S = 300
+
+
+def on_windows(path: Path) -> str:
+    """The name that a path of this side has there."""
+    return "Z:" + str(path).replace("/", "\\")
+
+
+def windows_pythons() -> set[int]:
+    """The ids of Windows Python processes; Wine's children are not those of their parents on this side."""
+    found = set()
+    for process in psutil.process_iter(["cmdline"]):
+        command = " ".join(process.info["cmdline"] or ())
+        if "python.exe" in command and "wine-run" not in command:
+            found.add(process.pid)
+    return found
+
+
+def wait_until(true: Callable[[], bool], timeout_s: float, what: str) -> float:
+    """Seconds until the condition held; fails the test when it does not within `timeout_s`."""
+    start = perf_counter()
+    while not true():
+        assert perf_counter() - start < timeout_s, f"not within {timeout_s} s: {what}"
+        time.sleep(0.05)
+    return perf_counter() - start
+
+
+class WineServer:
+    """The server. Its output is collected as a pipe gives it, in bytes, so that a wrong encoding shows."""
+
+    def __init__(self, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+        self._before = windows_pythons()
+        command = [str(WINE / "wine-run"), WLLM, "serve", *arguments]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})},
+        )
+        self._output = bytearray()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        while piece := self.process.stdout.read1():
+            self._output += piece
+
+    def text(self) -> str:
+        return self._output.decode("utf-8")
+
+    @property
+    def url(self) -> str:
+        found = re.search(r"listening on (http://[^/\s]+)/v1", self.text())
+        assert found is not None, self.text()
+        return found.group(1)
+
+    def wait_ready(self) -> WineServer:
+        wait_until(lambda: self.process.poll() is not None or self._is_ready(), START_S, "the server is ready")
+        assert self.process.poll() is None, self.text()
+        return self
+
+    def _is_ready(self) -> bool:
+        try:
+            return bool(urllib.request.urlopen(f"{self.url}/health", timeout=5).status == 200)
+        except (AssertionError, OSError):
+            return False
+
+    def client(self) -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=300)
+
+    def pythons(self) -> set[int]:
+        """The server's processes and its engine's."""
+        return windows_pythons() - self._before
+
+    def engine(self) -> psutil.Process:
+        """The engine process: it holds the model."""
+        own = [psutil.Process(pid) for pid in self.pythons()]
+        return max(own, key=lambda process: process.memory_info().rss)
+
+    def interrupt(self) -> tuple[int, float]:
+        """Ctrl+C: the exit code, and the seconds until the end."""
+        self.process.send_signal(signal.SIGINT)
+        begin = perf_counter()
+        code = self.process.wait(60)
+        self._reader.join(10)
+        return code, perf_counter() - begin
+
+    def __enter__(self) -> WineServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for pid in self.pythons():
+            psutil.Process(pid).kill()
+        self.process.wait(20)
