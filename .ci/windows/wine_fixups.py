@@ -1,8 +1,11 @@
 """Takes from Python what ends the process under Wine 8; imported by a .pth file at every start."""
 
-import _winapi
 import ctypes
 import os
+import sys
+
+assert sys.platform == "win32"
+import _winapi
 
 # shutil.copy (from Python 3.12 on) has another way.
 vars(_winapi).pop("CopyFile2", None)
