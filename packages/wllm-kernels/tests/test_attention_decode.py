@@ -188,12 +188,24 @@ def test_nothing_but_padding(emulator: Emulator) -> None:
     assert not run(emulator, make_step(emulator, [0, 0], [0, 0], extra_tokens=3)).any()
 
 
-# 100 blocks: parts of one segment, which merge in two levels, and of segments that end within blocks.
+# 100 blocks: parts of one segment, which merge in two levels, and of segments that end within blocks. Four warps write
+# the seven lines of each.
 @pytest.mark.parametrize("lengths", [[6400], [3000, 100, 2500]])
 def test_many_parts(emulator: Emulator, monkeypatch: pytest.MonkeyPatch, lengths: list[int]) -> None:
     gpu = DeviceProperties(89, num_multiprocessors=50, max_shared_bytes=99 * 1024)
     monkeypatch.setattr(emulator, "properties", lambda _: gpu)
-    check(emulator, make_step(emulator, lengths, [1] * len(lengths), group=2, num_kv_heads=1, head_dim=PART_DIM))
+    check(emulator, make_step(emulator, lengths, [1] * len(lengths), group=7, num_kv_heads=1, head_dim=PART_DIM))
+
+
+# What a block writes must be there when the last one to arrive merges it, in whatever order their warps run.
+@pytest.mark.full
+def test_parts_arrive_whole(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = DeviceProperties(89, num_multiprocessors=50, max_shared_bytes=99 * 1024)
+    monkeypatch.setattr(emulator, "properties", lambda _: gpu)
+    step = make_step(emulator, [600] * 20, [1] * 20, group=7, num_kv_heads=1)
+    for seed in range(20):
+        emulator.seed = seed
+        check(emulator, step)
 
 
 # 10 blocks for 15 units of each of two heads.
