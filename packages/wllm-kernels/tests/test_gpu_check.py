@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from stub_driver import COMPILER, StubLibrary, StubTorch, build
+from stub_driver import AVAILABLE, StubLibrary, StubTorch, build
 
 from wllm_kernels import DriverTooOld, NoCudaTorch, NoDeviceCode, NoKernel, UnsupportedByGpu, check_gpu, gpu_check
 from wllm_kernels.compiler import container
@@ -19,7 +19,7 @@ from wllm_kernels.device.code import CodeSource
 from wllm_kernels.device.driver import Driver
 from wllm_kernels.device.kernel import Kernel, backends
 
-needs_compiler = pytest.mark.skipif(COMPILER is None, reason="the stub driver needs a C compiler (gcc)")
+needs_compiler = pytest.mark.skipif(not AVAILABLE, reason="the stub driver needs a C compiler (gcc)")
 GPU = torch.device("cuda", 0)
 
 Pretend = Callable[..., StubLibrary]
