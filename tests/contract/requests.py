@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import pytest
+
 CITY = {
     "type": "object",
     "additionalProperties": False,
@@ -23,6 +25,11 @@ def extras_of(method: Callable[..., object], fields: dict[str, Any]) -> dict[str
     own = inspect.signature(method).parameters
     extra = {name: value for name, value in fields.items() if name not in own or value is None}
     return {name: value for name, value in fields.items() if name not in extra} | {"extra_body": extra}
+
+
+def later(*values: object) -> Any:
+    """A case of a parametrised test for the full counts only."""
+    return pytest.param(*values, id=str(values[0]), marks=pytest.mark.full)
 
 
 def function(name: str = "get_weather", parameters: object = CITY, **more: object) -> Any:

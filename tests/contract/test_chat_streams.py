@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from contract.conftest import Ask
-from contract.requests import CITY, function, joined, schema_form, user
+from contract.requests import CITY, function, joined, later, schema_form, user
 from server.running_server import RunningServer
 
 
@@ -58,11 +58,12 @@ def test_continuous_usage(chat: Ask) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {}, {"max_tokens": 1}, {"stop": " can"}, {"stop": ["you", "!"], "include_stop_str_in_output": True},
-        {"temperature": 1.5, "seed": 3}, {"temperature": 1, "seed": 4, "frequency_penalty": 1},
-        {"response_format": schema_form(CITY), "max_tokens": 20}, {"structured_outputs": {"choice": ["yes", "no"]}},
-        {"messages": [user("Repeat: 🙂 日本語 naïve")], "max_tokens": 20}, {"min_tokens": 6, "stop": "Hello"},
-        {"logit_bias": {"0": -100}}, {"ignore_eos": True, "max_tokens": 12}, {"logprobs": True, "top_logprobs": 1},
+        {"stop": ["you", "!"], "include_stop_str_in_output": True}, {"temperature": 1.5, "seed": 3},
+        {"response_format": schema_form(CITY), "max_tokens": 20}, {"min_tokens": 6, "stop": "Hello"},
+        {"messages": [user("Repeat: 🙂 日本語 naïve")], "max_tokens": 20}, later({}), later({"max_tokens": 1}),
+        later({"stop": " can"}), later({"temperature": 1, "seed": 4, "frequency_penalty": 1}),
+        later({"structured_outputs": {"choice": ["yes", "no"]}}), later({"logit_bias": {"0": -100}}),
+        later({"ignore_eos": True, "max_tokens": 12}), later({"logprobs": True, "top_logprobs": 1}),
     ],
     ids=str,
 )  # fmt: skip

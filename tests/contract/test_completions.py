@@ -9,6 +9,7 @@ from typing import Any
 import openai
 import pytest
 from contract.conftest import Ask
+from contract.requests import later
 
 FRANCE = "The capital of France is"
 ITALY = "The capital of Italy is"
@@ -82,7 +83,9 @@ def test_likelihoods_as_an_evaluation_asks_for_them(complete: Ask, ids: Ids) -> 
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"echo": True}, {"n": 2}, {"stop": "."}, {"temperature": 1.2, "seed": 2}], ids=str
+    "fields",
+    [{"echo": True}, {"n": 2}, later({}), later({"stop": "."}), later({"temperature": 1.2, "seed": 2})],
+    ids=str,
 )
 def test_stream_is_the_whole(complete: Ask, fields: dict[str, Any]) -> None:
     whole = complete([FRANCE, ITALY], max_tokens=6, **fields)

@@ -11,7 +11,7 @@ import jsonschema
 import openai
 import pytest
 from contract.conftest import Ask
-from contract.requests import CITY, joined, schema_form, text_of, user
+from contract.requests import CITY, joined, later, schema_form, text_of, user
 from pydantic import BaseModel
 
 NUMBERS = {
@@ -31,7 +31,9 @@ class Thing(BaseModel):
     heavy: bool
 
 
-@pytest.mark.parametrize("schema", [CITY, NUMBERS, LIST, {"const": 7}, {"enum": ["x", None]}], ids=str)
+@pytest.mark.parametrize(
+    "schema", [NUMBERS, LIST, later(CITY), later({"const": 7}), later({"enum": ["x", None]})], ids=str
+)
 @pytest.mark.parametrize(
     "more", [pytest.param({}, id="loose"), pytest.param({"strict": True}, id="strict", marks=pytest.mark.full)]
 )
