@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -67,6 +68,47 @@ def test_bad_forms_are_refused(client: httpx.Client, route: str, fields: dict[st
     answer = client.post(route, json={"messages": USER, "prompt": "Hi", **fields})
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["param"].partition(".")[0] in fields
+
+
+HARD_VALUES = {
+    "a huge number": '{"type": "integer", "minimum": 1' + "0" * 400 + "}",
+    "a huge exponent": '{"type": "number", "maximum": 1e999}',
+    "no number": '{"maximum": NaN}',
+    "half a character": r'{"const": "\ud800"}',
+    "a deep value": '{"const": ' + "[" * 400 + "]" * 400 + "}",
+}
+
+
+@pytest.mark.parametrize("schema", HARD_VALUES.values(), ids=HARD_VALUES)
+def test_a_schema_with_a_value_beyond_json_is_refused(client: httpx.Client, schema: str) -> None:
+    answer = chat(client, structured_outputs={"json": schema})
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["param"] == "structured_outputs"
+
+
+@pytest.mark.parametrize(("route", "tool"), [
+    ("chat/completions", {"type": "function", "function": {"name": "f", "parameters": ...}}),
+    ("responses", {"type": "function", "name": "f", "parameters": ...}),
+    ("messages", {"name": "f", "input_schema": ...}),
+])  # fmt: skip
+@pytest.mark.parametrize("schema", [HARD_VALUES["a huge number"], HARD_VALUES["a deep value"]], ids=["number", "deep"])
+def test_a_tool_with_a_value_beyond_json_cannot_be_forced(
+    client: httpx.Client, route: str, tool: dict[str, Any], schema: str
+) -> None:
+    parameters = f'{{"type": "object", "properties": {{"x": {schema}}}}}'
+    body = {
+        "messages": USER, "input": "Hi", "max_tokens": 8, "max_output_tokens": 16, "tools": [tool],
+        "tool_choice": {"type": "any"} if route == "messages" else "required",
+    }  # fmt: skip
+    taken = ("messages", "max_tokens", "tools", "tool_choice")
+    names = ("input", "max_output_tokens", "tools", "tool_choice") if route == "responses" else taken
+    text = json.dumps({name: body[name] for name in names}, default=lambda _: "PARAMETERS")
+    answer = client.post(
+        f"/v1/{route}",
+        content=text.replace('"PARAMETERS"', parameters),
+        headers={"content-type": "application/json"},
+    )
+    assert answer.status_code == 400, answer.text
 
 
 def test_a_schema_is_compiled_beside_the_event_loop(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:

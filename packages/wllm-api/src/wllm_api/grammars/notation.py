@@ -38,9 +38,15 @@ def grammar_of(constraint: Constraint) -> Grammar:
 
 
 def schema_grammar(schema: object, *, compact: bool = False) -> Grammar:
-    """The grammar of a JSON schema whose form was checked."""
-    text = json.dumps(schema, ensure_ascii=False)
-    return Grammar(LLMatcher.grammar_from_json_schema(text, overrides=_options(compact=compact)), bounds_numbers=True)
+    """The grammar of a JSON schema whose form was checked; raises `GrammarError` for values that cannot be held."""
+    try:
+        # Numbers that are none, halves of characters: not everything that Python reads as JSON is JSON.
+        text = json.dumps(schema, ensure_ascii=False, allow_nan=False)
+        converted = LLMatcher.grammar_from_json_schema(text, overrides=_options(compact=compact))
+    except (ValueError, RecursionError) as error:
+        problem = str(error).partition(" at line ")[0]
+        raise GrammarError(f"The schema holds a value that no answer can be held to: {problem}.") from None
+    return Grammar(converted, bounds_numbers=True)
 
 
 def with_options(schema: Mapping[str, object]) -> dict[str, object]:
@@ -80,7 +86,8 @@ def _choices(value: object) -> str:
         raise GrammarError("It must be a list of non-empty strings, at least one.")
     if len(value) > MAX_CHOICES:
         raise GrammarError(f"It has {len(value):,} choices; the limit is {MAX_CHOICES:,}. Send fewer.")
-    return "start: " + " | ".join(json.dumps(one, ensure_ascii=False) for one in value)
+    # As one terminal: as rules, each would be an item of the parser, of which a place may have 2,000.
+    return "start: CHOICE\nCHOICE: " + " | ".join(json.dumps(one, ensure_ascii=False) for one in value)
 
 
 def _free_grammar(text: str) -> Grammar:
