@@ -42,6 +42,11 @@ EXPORT int cuGetErrorName(int result, const char** name) {
   return 0;
 }
 
+// As many as have a capability.
+EXPORT int cuDeviceGetCount(int* count) {
+  for (*count = 0; *count < 4 && stub.capability[*count]; ++*count) {}
+  return 0;
+}
 EXPORT int cuDeviceGet(int* device, int index) { *device = 40 + index; return 0; }
 EXPORT int cuDeviceGetName(char* name, int size, int device) {
   strncpy(name, "Stub GPU", (size_t)size);

@@ -10,6 +10,7 @@ from pathlib import Path
 from wllm.bench.command import add_bench
 from wllm.bench.flag_types import count
 from wllm.console import complain, use_utf8
+from wllm.doctor.command import add_doctor
 from wllm.flags import add_engine_flags, engine_settings
 
 EPILOG = """examples:
@@ -17,7 +18,8 @@ EPILOG = """examples:
   wllm serve Qwen/Qwen2.5-0.5B-Instruct        a model from the hub
   wllm serve C:\\models\\small.gguf --port 9000  a file
   wllm chat                                    talk to a model in the terminal
-  wllm bench latency --shape qwen2.5-0.5b      how fast a model of these sizes runs here; no download"""
+  wllm bench latency --shape qwen2.5-0.5b      how fast a model of these sizes runs here; no download
+  wllm doctor                                  what is wrong here, and how to mend it"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,6 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_serve(commands)
     _add_chat(commands)
     add_bench(commands)
+    add_doctor(commands)
     return parser
 
 

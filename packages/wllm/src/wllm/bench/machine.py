@@ -71,14 +71,15 @@ class Machine:
 
 def gpu_memory_used() -> int:
     """Bytes in use on all GPUs by all processes; 0 without a GPU."""
-    return sum(int(gpu["memory.used"].split()[0]) << 20 for gpu in _query("memory.used"))
+    return sum(int(gpu["memory.used"].split()[0]) << 20 for gpu in query_gpus("memory.used"))
 
 
 def _gpus() -> list[dict[str, str]]:
-    return _query("name,uuid,driver_version,memory.total,power.limit,clocks.max.sm")
+    return query_gpus("name,uuid,driver_version,memory.total,power.limit,clocks.max.sm")
 
 
-def _query(names: str) -> list[dict[str, str]]:
+def query_gpus(names: str) -> list[dict[str, str]]:
+    """What nvidia-smi says of each GPU, by the names of its columns; empty without a driver."""
     # Nothing where the driver is not loaded: such a machine has no GPU that could be used.
     lines = _output_of("nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader").splitlines()
     rows = [[cell.strip() for cell in line.split(",")] for line in lines if line.strip()]

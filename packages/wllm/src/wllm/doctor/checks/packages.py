@@ -1,0 +1,124 @@
+"""The six wheels, what they need, and torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from importlib import metadata
+
+from wllm.doctor.facts import Facts
+from wllm.doctor.finding import Finding, Verdict, pip_command
+
+WHEELS = ("wllm", "wllm-api", "wllm-cache", "wllm-kernels", "wllm-runtime", "wllm-sched")
+_ALL = "install all six wheels of one version in one command: " + pip_command(
+    "install --force-reinstall --no-deps WHEELS"
+)
+_INDEX = "https://download.pytorch.org/whl"
+_NEWEST_CUDA, _OLDER_CUDA = (13, "cu130", "R580"), (12, "cu126", "R525")
+# Code for these came with CUDA 12.8, so that the builds for 12.6 have none.
+_BLACKWELL = 10
+
+
+def wheels(_: Facts) -> Iterator[Finding]:
+    """All six, of one version, with everything that they require."""
+    versions = {name: _version(name) for name in WHEELS}
+    missing = [name for name, version in versions.items() if version is None]
+    known = sorted({version for version in versions.values() if version is not None})
+    if not known and all(importlib.util.find_spec(name.replace("-", "_")) for name in WHEELS):
+        yield Finding("wheels", Verdict.NOTE, "none installed: this runs from the sources")
+    elif missing:
+        yield Finding("wheels", Verdict.PROBLEM, f"not installed: {', '.join(missing)}", "wLLM is six wheels", _ALL)
+    elif len(known) > 1:
+        seen = ", ".join(f"{name} {version}" for name, version in versions.items())
+        yield Finding("wheels", Verdict.PROBLEM, seen, "the six have one version and fit no other", _ALL)
+    else:
+        yield Finding("wheels", Verdict.OK, f"all six, {known[0]}")
+    if absent := sorted(name for name in _required() if _version(name) is None and name not in WHEELS):
+        seen = f"not installed: {', '.join(absent)}"
+        fix = pip_command(f"install {' '.join(absent)}")
+        # Torch is a check of its own, with a better command.
+        if absent != ["torch"]:
+            yield Finding("dependencies", Verdict.PROBLEM, seen, "the wheels need them", fix)
+
+
+def torch(facts: Facts) -> Iterator[Finding]:
+    """Installed, importable, of a version that works, built for the GPU and the driver that are there."""
+    found = facts.torch
+    fix = _install_command(facts)
+    seen = f"torch {found.version}, " + (f"for CUDA {found.cuda}" if found.cuda else "a CPU build")
+    if found.error:
+        yield Finding(
+            "torch", Verdict.PROBLEM, found.error, "torch is there and cannot be imported", _mend(found.error, fix)
+        )
+    elif not found.version:
+        yield Finding("torch", Verdict.PROBLEM, "not installed", "models run on torch", fix)
+    elif not _in_range(found.version, bounds := _range()):
+        yield Finding("torch", Verdict.PROBLEM, seen, f"wLLM takes torch{bounds}", fix)
+    elif found.cuda is None and facts.driver.gpus:
+        seen = f"{seen}, beside {facts.driver.gpus[0].name}"
+        reason = "a CPU build cannot use the GPU; on Windows pip takes it unless an index is named"
+        yield Finding("torch", Verdict.PROBLEM, seen, reason, fix)
+    elif found.cuda and facts.driver.version and int(found.cuda.partition(".")[0]) > facts.driver.version // 1000:
+        reason = f"the NVIDIA driver has CUDA {facts.driver.cuda}, which is older than what torch is built for"
+        yield Finding(
+            "torch", Verdict.PROBLEM, seen, reason, f"update the driver ({_NEWEST_CUDA[2]} or newer), or: {fix}"
+        )
+    else:
+        yield Finding("torch", Verdict.OK, seen)
+
+
+def _install_command(facts: Facts) -> str:
+    """What installs the torch that suits the driver, over whatever is there."""
+    driver, wanted = facts.driver, f'"torch{_range()}"'
+    if not driver.gpus or driver.version // 1000 < _OLDER_CUDA[0]:
+        return pip_command(f"install --force-reinstall {wanted} --index-url {_INDEX}/cpu")
+    newest = driver.version // 1000 >= _NEWEST_CUDA[0]
+    build = _NEWEST_CUDA if newest or _has_blackwell(facts) else _OLDER_CUDA
+    command = pip_command(f"install --force-reinstall {wanted} --index-url {_INDEX}/{build[1]}")
+    return (
+        command
+        if newest or build is _OLDER_CUDA
+        else f"update the NVIDIA driver ({build[2]} or newer), then: {command}"
+    )
+
+
+def _has_blackwell(facts: Facts) -> bool:
+    return any(gpu.capability[0] >= _BLACKWELL for gpu in facts.driver.gpus)
+
+
+def _mend(error: str, command: str) -> str:
+    if "DLL" in error or "WinError" in error:
+        return "see the Visual C++ runtime below; if that is well: " + command
+    return command
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _required() -> set[str]:
+    """What the six require always, without versions; what depends on the system or an extra is left out."""
+    lines = [line for wheel in WHEELS if _version(wheel) for line in metadata.requires(wheel) or ()]
+    return {re.split(r"[^\w.-]", line)[0].lower() for line in lines if ";" not in line}
+
+
+def _range() -> str:
+    """The versions of torch that `wllm` declares, such as `>=2.9,<2.16`; empty where it is not installed."""
+    for line in (metadata.requires("wllm") or ()) if _version("wllm") else ():
+        if found := re.fullmatch(r"torch\s*([<>=!~].*)", line.partition(";")[0].strip()):
+            return ",".join(sorted(found[1].split(","), reverse=True))
+    return ""
+
+
+def _in_range(version: str, bounds: str) -> bool:
+    own = _numbers(version)
+    least, below = re.search(r">=([\d.]+)", bounds), re.search(r"<([\d.]+)", bounds)
+    return (not least or own >= _numbers(least[1])) and (not below or own < _numbers(below[1]))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:2])

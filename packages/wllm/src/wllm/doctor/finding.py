@@ -1,0 +1,54 @@
+"""`Finding`: what one check saw. Its own words are ASCII, so that any console can print them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wllm.doctor.facts import Facts
+
+
+class Verdict(IntEnum):
+    """From fine to broken. A note needs no action; after a warning wLLM runs, but maybe not well."""
+
+    OK = 0
+    NOTE = 1
+    WARNING = 2
+    PROBLEM = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was looked at, the verdict, what was seen, why it matters and what to do; the last two may be empty."""
+
+    check: str
+    verdict: Verdict
+    seen: str
+    reason: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A name and a function that yields findings. It may raise: the examination reports that as a finding."""
+
+    name: str
+    look: Callable[[Facts], Iterator[Finding]]
+
+
+def pip_command(arguments: str) -> str:
+    """The command that runs pip for this Python, to be pasted into PowerShell or a shell."""
+    program = sys.executable or "python"
+    if " " in program:
+        program = f'& "{program}"' if sys.platform == "win32" else f'"{program}"'
+    return f"{program} -m pip {arguments}"
+
+
+def size_text(num_bytes: float) -> str:
+    """A size in GiB, or in MiB below one."""
+    mib = num_bytes / 2**20
+    return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib:.0f} MiB"

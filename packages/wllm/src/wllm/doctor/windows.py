@@ -1,0 +1,65 @@
+"""What only Windows can be asked: the registry, DLLs, code pages, reserved ports. Called on Windows, and by tests."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+import sys
+
+_ELSEWHERE = "only Windows can be asked for this"
+_LONG_PATHS = r"SYSTEM\CurrentControlSet\Control\FileSystem"
+
+
+def build() -> int:
+    """The number of the Windows build: 19045 is Windows 10 22H2, 22000 the first Windows 11."""
+    if sys.platform != "win32":
+        raise OSError(_ELSEWHERE)
+    return sys.getwindowsversion().build
+
+
+def missing_dlls(names: tuple[str, ...]) -> list[str]:
+    """Those that the loader does not find."""
+    return [name for name in names if not _loads(name)]
+
+
+def _loads(name: str) -> bool:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
+
+
+def long_paths_enabled() -> bool:
+    """Whether paths may have more than 260 characters."""
+    if sys.platform != "win32":
+        raise OSError(_ELSEWHERE)
+    import winreg
+
+    try:
+        with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, _LONG_PATHS) as key:
+            return bool(winreg.QueryValueEx(key, "LongPathsEnabled")[0] == 1)
+    except FileNotFoundError:
+        return False
+
+
+def console_code_page() -> int:
+    """The code page of the console's output, 65001 for UTF-8; 0 without a console."""
+    if sys.platform != "win32":
+        raise OSError(_ELSEWHERE)
+    return int(ctypes.windll.kernel32.GetConsoleOutputCP())
+
+
+def excluded_ports() -> list[tuple[int, int]]:
+    """Ranges of TCP ports, both ends included, that nothing may listen on; Hyper-V, WSL and Docker take some."""
+    command = ["netsh", "interface", "ipv4", "show", "excludedportrange", "protocol=tcp"]
+    # The code page of its output is the console's; only digits are read.
+    done = subprocess.run(command, capture_output=True, encoding="ascii", errors="replace", timeout=20)
+    return port_ranges(done.stdout)
+
+
+def port_ranges(text: str) -> list[tuple[int, int]]:
+    """The ranges in what netsh prints, in any language: lines of two numbers, with a star where one was set by hand."""
+    found = re.findall(r"^\s*(\d{1,5})\s+(\d{1,5})\s*\*?\s*$", text, re.MULTILINE)
+    return [(int(first), int(last)) for first, last in found]
