@@ -170,8 +170,9 @@ async def _routing_error(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         refusal = NotFound(f"There is no route {request.method} {path}. /openapi.json lists those that there are.")
     elif error.status_code == 405:
-        refusal = MethodNotAllowed(f"The route {path} does not take {request.method}.")
-        refusal.headers["Allow"] = ", ".join(_methods(request))
+        taken = _methods(request)
+        refusal = MethodNotAllowed(f"The route {path} does not take {request.method}. Use {' or '.join(taken)}.")
+        refusal.headers["Allow"] = ", ".join(taken)
         return refusal_response(refusal, request.scope)
     else:
         refusal = InvalidRequest(f"The request cannot be taken: {error.detail}.")

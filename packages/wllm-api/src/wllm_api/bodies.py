@@ -126,12 +126,9 @@ def _tell_once(request: Request, ignored: list[str]) -> None:
 
 
 def _first_problem(error: ValidationError) -> InvalidRequest:
-    first = error.errors(include_url=False, include_context=True)[0]
-    path = ""
-    for part in first["loc"]:
-        if isinstance(part, str) and is_tag(part):
-            continue
-        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+    problems = error.errors(include_url=False, include_context=True)
+    first = problems[0]
+    path = _path(first["loc"])
     if first["type"] == "missing":
         return InvalidRequest(f"'{path}' is required.", param=path)
     message = str(first["msg"]).removeprefix("Value error, ").removesuffix(".")
@@ -139,12 +136,23 @@ def _first_problem(error: ValidationError) -> InvalidRequest:
         value = ""
     else:
         value = f" (got {_shown(first['input'])})"
-    others = error.error_count() - 1
+    # A default that waits for a wrong field is not wrong itself, and each branch of a union has a line of its own.
+    wrong = {_path(problem["loc"]) for problem in problems if problem["type"] != "default_factory_not_called"}
+    others = len(wrong - {path})
     more = f" {others} more field{'s are' if others > 1 else ' is'} wrong too." if others else ""
     where = f"'{path}': " if path else ""
     # A check of several fields together begins with the name of the one to change.
     named = re.match(r"'([\w.]+)'", message) if not path else None
     return InvalidRequest(f"{where}{message}{value}.{more}", param=path or (named and named[1]))
+
+
+def _path(loc: tuple[int | str, ...]) -> str:
+    path = ""
+    for part in loc:
+        if isinstance(part, str) and is_tag(part):
+            continue
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+    return path
 
 
 def _shown(value: object) -> str:

@@ -60,6 +60,24 @@ def test_wrong_value_is_shown_in_short(client: httpx.Client, wrong: object) -> N
     assert shown[1]
 
 
+@pytest.mark.parametrize(
+    ("fields", "others"),
+    [
+        ({"temperature": 9}, ""),
+        ({"n": 1000}, ""),
+        ({"messages": [{"role": "user", "content": 3}]}, ""),
+        ({"stop": [1, 2, 3]}, ""),
+        ({"temperature": 9, "n": 0}, " 1 more field is wrong too."),
+        ({"temperature": 9, "n": 0, "seed": "x"}, " 2 more fields are wrong too."),
+    ],
+)
+def test_other_wrong_fields_are_counted_once(client: httpx.Client, fields: dict[str, Any], others: str) -> None:
+    body = {"messages": [{"role": "user", "content": "hi"}], **fields}
+    message = client.post("/v1/chat/completions", json=body).json()["error"]["message"]
+    assert message.endswith(others)
+    assert ("wrong too" in message) == bool(others)
+
+
 @pytest.mark.parametrize("raw", [
     b"BREW /v1/completions HTTP/1.1\r\nHost: a\r\n\r\n", b"GET / HTTP/9\r\n\r\n", b"\x16\x03\x01\x02\x00", b"\x00" * 50,
     b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: x\r\n\r\n",

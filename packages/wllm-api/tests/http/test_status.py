@@ -111,6 +111,7 @@ def test_wrong_method(client: httpx.Client) -> None:
     assert answer.status_code == 405
     assert answer.headers["allow"] == "POST"
     assert answer.json()["error"]["type"] == "invalid_request_error"
+    assert answer.json()["error"]["message"].endswith("Use POST.")
 
 
 @pytest.mark.parametrize("path", ["//api/tags", "///api//tags", "//api//tags?a=//b"])

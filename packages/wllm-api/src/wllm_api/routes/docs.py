@@ -19,7 +19,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 @router.get("/docs", include_in_schema=False)
 async def docs(request: Request) -> Response:
     """The description of the API for people."""
-    page = _template().render(api=request.app.openapi(), type_of=type_of, methods=("get", "post"))
+    page = _template().render(api=request.app.openapi(), type_of=type_of, methods=("get", "post", "delete"))
     return Response(page, media_type="text/html; charset=utf-8", headers={"Content-Security-Policy": POLICY})
 
 
