@@ -105,4 +105,4 @@ def _is_disk_full(error: OSError) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or ["no details"])[0]
+    return f"{(str(error).strip().splitlines() or ['no details'])[0].rstrip(' .:')}."
