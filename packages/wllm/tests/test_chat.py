@@ -27,6 +27,13 @@ def test_a_conversation_with_a_second_turn() -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_standard_output_has_the_answers_only() -> None:
+    done = chat("Hi", arguments=("--max-tokens", "4"))
+    assert done.returncode == 0, done.stderr
+    assert "/reset" in done.stderr and "max_model_len" in done.stderr
+    assert "/reset" not in done.stdout and len(done.stdout.strip().splitlines()) == 1
+
+
 def test_a_message_that_does_not_fit_is_refused_and_forgotten() -> None:
     done = chat("word " * 200, "Hi", arguments=("--max-model-len", "128", "--max-tokens", "4"))
     assert done.returncode == 0, done.stderr

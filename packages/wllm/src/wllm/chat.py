@@ -17,12 +17,13 @@ HELP = """  /reset   forget the conversation
 
 def chat(settings: Mapping[str, Any], *, system: str | None, temperature: float | None, max_tokens: int | None) -> int:
     """Run the conversation until the user leaves; returns the exit code."""
-    say("loading the model")
+    # Standard output is for the answers: they may go into a file.
+    complain("loading the model")
     with LLM(**settings) as llm:
         if llm.model_info.task != "generate":
             complain(f"{llm.model_info.model} writes no text, so nobody can chat with it. `wllm serve` can serve it.")
             return 1
-        say(f"{settings_table(llm.model_info.settings)}\n{HELP}")
+        complain(f"{settings_table(llm.model_info.settings)}\n{HELP}")
         defaults = dict(llm.model_info.default_sampling)
         if temperature is not None:
             defaults["temperature"] = temperature
