@@ -14,6 +14,7 @@ import pytest
 from wllm.cli import build_parser, main
 from wllm.flags import add_engine_flags, engine_settings
 from wllm.serve import ServeOptions, api_keys, served_name
+from wllm_api.tools import REASONING_PARSERS, TOOL_PARSERS
 from wllm_runtime import EngineConfig
 
 
@@ -45,6 +46,23 @@ def test_parsing_help_imports_the_standard_library_only() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8")
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_help_names_every_parser() -> None:
+    text = " ".join(run("serve", "--help").stdout.split())
+    for flag, known in (("--tool-parser", TOOL_PARSERS), ("--reasoning-parser", REASONING_PARSERS)):
+        told = text.rpartition(f"{flag} NAME")[2].partition("(default")[0].partition(": ")[2]
+        assert set(told.strip().split(", ")) == set(known) - {"auto"}
+
+
+@pytest.mark.parametrize("command", ["serve", "chat", "bench latency", "bench throughput", "bench profile"])
+def test_a_wrong_flag_is_told_in_two_lines(command: str) -> None:
+    done = run(*command.split(), "--max-num-seqs", "many")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        f"usage: wllm {command} [MODEL] [flags]",
+        f"wllm {command}: error: argument --max-num-seqs: invalid int value: 'many'",
+    ]
 
 
 def test_flags_mirror_the_engine_settings() -> None:

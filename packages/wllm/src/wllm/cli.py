@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from wllm.bench.command import add_bench
-from wllm.bench.flag_types import count
 from wllm.console import complain, use_utf8
 from wllm.doctor.command import add_doctor
 from wllm.flags import add_engine_flags, engine_settings
+from wllm.server_flags import add_server_flags
 
 EPILOG = """examples:
   wllm serve                                   the small default model on http://127.0.0.1:8000/v1
@@ -60,80 +59,22 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    serve = commands.add_parser("serve", help="serve a model over an OpenAI-compatible HTTP API")
+    purpose = "serve a model over an OpenAI-compatible HTTP API"
+    serve = commands.add_parser("serve", help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
     add_engine_flags(serve)
-    group = serve.add_argument_group("server")
-    group.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)"
-    )
-    group.add_argument("--port", type=int, default=8000, help="port to listen on (default: 8000)")
-    group.add_argument(
-        "--ollama-port",
-        type=int,
-        metavar="PORT",
-        help="second port, for programs that look for Ollama: they try 11434 (default: none)",
-    )
-    group.add_argument(
-        "--api-key",
-        action="append",
-        default=[],
-        metavar="KEY",
-        help="key that clients must send; repeatable (default: the environment variable WLLM_API_KEY, else none)",
-    )
-    group.add_argument(
-        "--api-key-file", type=Path, metavar="FILE", help="file with a key on each line; # begins a comment"
-    )
-    group.add_argument(
-        "--rate-limit",
-        type=count,
-        metavar="N",
-        help="requests that a key may send in a minute, without keys a client's address (default: no limit)",
-    )
-    group.add_argument(
-        "--max-waiting",
-        type=count,
-        default=256,
-        metavar="N",
-        help="requests that may wait for their first token; more get a 503 (default: 256)",
-    )
-    group.add_argument("--no-auth", action="store_true", help="allow another --host than this machine without a key")
-    group.add_argument(
-        "--served-model-name",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="name of the model in the API; repeatable (default: from MODEL)",
-    )
-    group.add_argument("--allowed-origin", action="append", default=[], metavar="URL", help="web page origin to allow")
-    group.add_argument("--allowed-host", action="append", default=[], metavar="NAME", help="host name to answer to")
-    group.add_argument(
-        "--tool-parser",
-        metavar="NAME",
-        default="auto",
-        help="how the model writes tool calls (default: by its chat template)",
-    )
-    group.add_argument(
-        "--reasoning-parser",
-        metavar="NAME",
-        default="auto",
-        help="how the model marks its reasoning (default: by its chat template)",
-    )
-    group.add_argument("--metrics-prefix", default="wllm:", help="prefix of the names in /metrics (default: wllm:)")
-    group.add_argument(
-        "--log-requests",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="a line of the log for each request: id, route, status, tokens, times; never its text (default: on)",
-    )
+    add_server_flags(serve)
     serve.set_defaults(run=_serve)
 
 
 def _add_chat(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    chat = commands.add_parser("chat", help="talk to a model in the terminal")
+    purpose = "talk to a model in the terminal"
+    chat = commands.add_parser("chat", help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}; no server.")
     add_engine_flags(chat)
     group = chat.add_argument_group("conversation")
     group.add_argument("--system", metavar="TEXT", help="system message")
-    group.add_argument("--temperature", type=float, help="0 always takes the likeliest token (default: the model's)")
+    group.add_argument(
+        "--temperature", type=float, metavar="T", help="0 always takes the likeliest token (default: the model's)"
+    )
     group.add_argument(
         "--max-tokens", type=int, metavar="N", help="longest answer (default: to the end of the context)"
     )

@@ -94,7 +94,15 @@ _ENGINE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--skip-tokenizer-init",
         {"action": "store_true", "help": "load no tokenizer: requests send token ids, answers have no text"},
     ),
-    ("--seed", {"type": int, "default": 0, "help": "seed of the random weights of --load-format dummy (default: 0)"}),
+    (
+        "--seed",
+        {
+            "type": int,
+            "default": 0,
+            "metavar": "N",
+            "help": "seed of the random weights of --load-format dummy (default: 0)",
+        },
+    ),
     (
         "--pipeline-depth",
         {"type": int, "default": 2, "metavar": "STEPS", "help": "steps in flight; 1 is for debugging (default: 2)"},
@@ -141,6 +149,8 @@ _ENGINE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     """Add the model argument and every engine setting."""
+    # Else argparse shows all of them above each error.
+    parser.usage = "%(prog)s [MODEL] [flags]"
     parser.add_argument(
         "model",
         nargs="?",

@@ -140,7 +140,7 @@ def _add_compare(kinds: Commands[argparse.ArgumentParser]) -> None:
     group.add_argument(
         "--minutes", type=positive, default=60.0, metavar="M", help="start nothing new after this (default: 60)"
     )
-    group.add_argument("--seed", type=int, default=0, help="of prompts and lengths (default: 0)")
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="of prompts and lengths (default: 0)")
     _add_output(parser).add_argument(
         "--logs", type=Path, metavar="DIR", help="keep what each engine's process printed in this folder"
     )

@@ -55,7 +55,7 @@ def add_serve_flags(parser: argparse.ArgumentParser) -> None:
         "--extra-body", type=_object, default={}, metavar="JSON", help="more fields of every request (default: none)"
     )
     group.add_argument("--timeout-s", type=positive, default=600.0, metavar="S", help="of a request (default: 600)")
-    group.add_argument("--seed", type=int, default=0, help="of arrivals, lengths and prompts (default: 0)")
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="of arrivals, lengths and prompts (default: 0)")
     goals = parser.add_argument_group("goodput", "requests that reach all given goals are counted as good")
     goals.add_argument("--slo-ttft-ms", type=positive, metavar="MS", help="longest time to the first token")
     goals.add_argument("--slo-tpot-ms", type=positive, metavar="MS", help="longest time per token after the first")
