@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("--no-auth", action="store_true", help="serve other machines without an API key")
     parser.add_argument("--step-s", type=float, default=0.02, help="seconds that the scripted engine takes for a token")
     options = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
         app = create_app(
             EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {"step_s": options.step_s}),

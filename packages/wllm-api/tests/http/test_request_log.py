@@ -86,6 +86,19 @@ def test_refused_requests_have_a_line(
     assert SECRET not in record[0]
 
 
+@pytest.mark.parametrize(("path", "told"), [
+    ("/v1/chat/completions", "/v1/chat/completions"), ("/v1/models", "/v1/models"), ("/api/tags", "/api/tags"),
+    (f"/v1/models/{SECRET}", "(unknown)"), (f"/{SECRET}", "(unknown)"),
+])  # fmt: skip
+def test_route_of_a_request_without_its_key(
+    start_server: Any, log: pytest.LogCaptureFixture, path: str, told: str
+) -> None:
+    with start_server(Access(api_keys=("open-sesame",))) as guarded:
+        assert guarded.get(path, headers={"X-Request-Id": "none"}).status_code == 401
+        (line,) = lines(log, "none")
+    assert line.split()[:3] == ["GET", told, "401"]
+
+
 def test_probes_are_not_in_the_log(client: httpx.Client, log: pytest.LogCaptureFixture) -> None:
     for path in ("/health", "/ping", "/metrics"):
         client.get(path)

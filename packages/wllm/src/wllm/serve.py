@@ -72,7 +72,7 @@ class Announcer:
 
 def serve(model: str | None, engine_settings: Mapping[str, Any], options: ServeOptions) -> int:
     """Serve until Ctrl+C; returns the exit code. Raises `ConfigError` or a `ServeError`."""
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     # The hub client's requests are its own affair.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     if not options.log_requests:

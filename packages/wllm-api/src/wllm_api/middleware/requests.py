@@ -55,10 +55,11 @@ class Requests:
 
 def route_of(scope: Scope) -> str:
     """The path of the route that took the request, with the names of its parameters in their places."""
-    # The route's own `path` lacks the prefix that its router was included with.
-    if "route" not in scope:
-        return UNKNOWN_ROUTE
     path: str = scope["path"]
+    if "route" not in scope:
+        # What was refused in front of the router, for its key or its rate, is told by the name of a route without any.
+        return path if path in scope["app"].openapi()["paths"] else UNKNOWN_ROUTE
+    # The route's own `path` lacks the prefix that its router was included with.
     for name, value in scope.get("path_params", {}).items():
         path = path.replace(f"/{value}", f"/{{{name}}}", 1)
     return path
