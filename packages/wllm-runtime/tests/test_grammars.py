@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from pathlib import Path
 
 import numpy
@@ -14,7 +15,7 @@ from llguidance import LLMatcher, LLTokenizer
 from wllm_runtime import EngineConfig
 from wllm_runtime.buffers import SlotTables
 from wllm_runtime.engine import create_engine
-from wllm_runtime.grammars import Grammars
+from wllm_runtime.grammars import Grammars, TokenMatcher
 from wllm_runtime.number_limit import MAX_CHARACTERS, NumberLimit
 from wllm_runtime.sampler import Sampler
 from wllm_runtime.testing import save_tiny_llama
@@ -150,3 +151,26 @@ def test_without_a_tokenizer_a_grammar_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestRefused, match="without a tokenizer"):
         engine.submit(Submit(0, [1, 2], SamplingParams(grammar=Grammar("start: /a/"))))
     engine.close()
+
+
+@pytest.mark.parametrize(("length", "most"), [(8, 64), (60_000, 4), (300_000, 1)], ids=["many", "long", "longest"])
+def test_what_is_kept_is_bounded_by_number_and_by_size(length: int, most: int) -> None:
+    compiler = Grammars(tokenizer_json(), 100, [EOS])
+    made: list[weakref.ref[Matcher]] = []
+
+    class Counted(TokenMatcher):
+        def copy(self) -> TokenMatcher:
+            return self
+
+    def new(grammar: Grammar) -> Matcher:
+        matcher = Counted(LLMatcher(LLTokenizer(tokenizer_json()), 'start: "a"'), 4, None)
+        made.append(weakref.ref(matcher))
+        return matcher
+
+    compiler._new = new  # type: ignore[method-assign]
+    for number in range(most + 3):
+        grammar = Grammar(f"{number:03}" + "x" * (length - 3))
+        assert compiler.compile(grammar).result(20) is compiler.compile(grammar).result(20)
+    assert len(made) == most + 3, "the newest is kept, however long it is"
+    compiler.close()
+    assert sum(one() is not None for one in made) == most

@@ -64,6 +64,8 @@ class Scorer:
         values = []
         for number in range(len(second)):
             of_first = found[number if len(first) == len(second) else 0]
-            values.append(sum(map(mul, numbers(of_first), numbers(found[len(first) + number]))))
+            cosine = sum(map(mul, numbers(of_first), numbers(found[len(first) + number])))
+            # Vectors of float32 are a little longer than 1 at times, and clients take a cosine at its word.
+            values.append(min(1.0, max(-1.0, cosine)))
             await asyncio.sleep(0)  # thousands of these take a while, and others want to be served
         return Scores(values, "cosine", pooling.num_prompt_tokens)

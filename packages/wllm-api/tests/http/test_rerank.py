@@ -63,6 +63,12 @@ def test_cosines_are_those_of_the_vectors(embedder: httpx.Client) -> None:
     assert {one["index"]: one["relevance_score"] for one in results} == pytest.approx(dict(enumerate(wanted)), abs=1e-6)
 
 
+def test_no_cosine_lies_beyond_1(embedder: httpx.Client) -> None:
+    texts = [f"text {number}" for number in range(200)]
+    scores = [entry["score"] for entry in post(embedder, "/score", text_1=texts, text_2=texts)["data"]]
+    assert scores == pytest.approx([1.0] * 200, abs=1e-6) and max(scores) <= 1.0
+
+
 @pytest.mark.parametrize("path", ["/score", "/v1/score"])
 def test_score(scorer: httpx.Client, path: str) -> None:
     many = post(scorer, path, text_1=QUERY, text_2=TEXTS)

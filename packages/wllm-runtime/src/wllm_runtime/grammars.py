@@ -18,6 +18,8 @@ from wllm_sched.errors import GrammarFailed
 from wllm_sched.grammar import Grammar, Matcher
 
 _MAX_KEPT = 64
+# Compiled, a grammar takes up to 1.5 KiB for each character of its text.
+_MAX_KEPT_CHARACTERS = 256 * 1024
 
 
 class TokenMatcher:
@@ -79,6 +81,7 @@ class Grammars:
         self._tokenizer: LLTokenizer | None = None
         self._number_limit: NumberLimit | None = None
         self._kept: OrderedDict[Grammar, Matcher] = OrderedDict()
+        self._num_characters = 0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="wllm-grammar")
 
     def compile(self, grammar: Grammar) -> Future[Matcher]:
@@ -93,8 +96,10 @@ class Grammars:
         matcher = self._kept.get(grammar)
         if matcher is None:
             matcher = self._kept[grammar] = self._new(grammar)
-            if len(self._kept) > _MAX_KEPT:
-                self._kept.popitem(last=False)
+            self._num_characters += len(grammar.text)
+            while len(self._kept) > 1 and (len(self._kept) > _MAX_KEPT or self._num_characters > _MAX_KEPT_CHARACTERS):
+                dropped, _ = self._kept.popitem(last=False)
+                self._num_characters -= len(dropped.text)
         self._kept.move_to_end(grammar)
         return matcher.copy()
 
