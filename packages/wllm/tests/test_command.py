@@ -65,6 +65,16 @@ def test_a_wrong_flag_is_told_in_two_lines(command: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("command", ["", "serve", "chat", "bench latency", "bench serve"])
+def test_an_unknown_flag_is_told_with_its_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        main([*command.split(), "--tensor-parallel-size=2"])
+    assert done.value.code == 2
+    words = f"wllm {command}".strip()
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert f"{words} does not know --tensor-parallel-size=2; `{words} --help`" in last
+
+
 def test_flags_mirror_the_engine_settings() -> None:
     parser = argparse.ArgumentParser()
     add_engine_flags(parser)

@@ -24,11 +24,16 @@ EPILOG = """examples:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
     use_utf8()
-    args = build_parser().parse_args(argv)
+    parser = build_parser()
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        # argparse itself does not say of which command.
+        command = " ".join(filter(None, ["wllm", args.command, getattr(args, "bench_command", None)]))
+        parser.error(f"{command} does not know {' '.join(unknown)}; `{command} --help` lists what it knows")
     if args.version:
         return _version()
     if args.command is None:
-        build_parser().print_help()
+        parser.print_help()
         return 2
     try:
         return int(args.run(args))
