@@ -11,17 +11,24 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+import torch
 from stub_driver import AVAILABLE, StubLibrary, build
 
+import wllm_kernels
 from wllm.doctor import driver as driver_module
+from wllm.doctor import torch_probe
 from wllm.doctor.checks import gpu, packages
 from wllm.doctor.driver import Driver, GpuOfDriver, ask_driver
 from wllm.doctor.facts import Facts, Torch, TorchGpu, ask_torch
 from wllm.doctor.finding import Finding, Verdict
+from wllm_kernels import Capabilities, Gpu, UnsupportedByGpu
+from wllm_kernels.compiler.families import TARGETS
+from wllm_kernels.device import cuda_backend, driver
 
 Look = Callable[[Facts], Iterator[Finding]]
 
 CPU_TORCH, CUDA_TORCH = Torch("2.13.0+cpu"), Torch("2.13.0+cu130", "13.0")
+GPU = Gpu(0, "RTX 1", "8.9", "CUDA 13.0", {"norm": "sm_89 (container)"})
 NO_DRIVER = Driver(loaded=False, problem="no such file")
 RTX_4070, RTX_5090, GTX_1080 = (
     GpuOfDriver(f"NVIDIA {name}", capability)
@@ -94,14 +101,10 @@ def test_hidden_gpus_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_oldest_driver_is_that_of_the_kernels() -> None:
-    from wllm_kernels.device import driver
-
     assert (driver_module.MINIMUM_VERSION, driver_module.LIBRARY) == (driver.MINIMUM_VERSION, driver.LIBRARY)
 
 
 def test_the_oldest_gpu_is_that_of_the_kernels() -> None:
-    from wllm_kernels.compiler.families import TARGETS
-
     assert divmod(min(TARGETS), 10) == gpu._OLDEST
 
 
@@ -145,6 +148,40 @@ def test_a_gpu_without_code_is_a_problem() -> None:
     assert blind.verdict is Verdict.PROBLEM and "sees no GPU" in blind.seen
 
 
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (None, ""),
+        (UnsupportedByGpu("RTX 0 has compute capability 1.0"), "RTX 0 has compute capability 1.0"),
+        (RuntimeError("CUDA out of memory"), "torch cannot use RTX 1: RuntimeError: CUDA out of memory"),
+    ],
+)
+def test_what_the_probe_says_of_a_gpu(error: Exception | None, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check_gpu(_: torch.device) -> None:
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "RTX 1")
+    monkeypatch.setattr(wllm_kernels, "check_gpu", check_gpu)
+    monkeypatch.setattr(wllm_kernels, "capabilities", lambda: Capabilities({}, (GPU,), None))
+    found = torch_probe.facts()
+    assert found["gpus"] == [{"name": "RTX 1", "problem": words, "code": ["sm_89 (container)"]}]
+    assert found["cuda"] == "13.0" and found["problem"] == ""
+
+
+def test_what_the_probe_says_where_torch_sees_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_gpus() -> None:
+        raise UnsupportedByGpu("the reason")
+
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(cuda_backend, "gpus", no_gpus)
+    assert torch_probe.facts() == {"version": torch.__version__, "cuda": "13.0", "problem": "the reason"}
+
+
 def test_kernels_without_a_gpu() -> None:
     assert one(gpu.kernels).verdict is Verdict.OK
     assert one(gpu.kernels, torch=CUDA_TORCH).verdict is Verdict.NOTE
@@ -165,6 +202,7 @@ def with_gpu(version: int, *gpus: GpuOfDriver) -> Driver:
         (with_gpu(12080), "whl/cu126"),
         (with_gpu(13000, RTX_5090), "whl/cu130"),
         (with_gpu(12080, RTX_5090), "update the NVIDIA driver (R580 or newer), then: "),
+        (with_gpu(11080), "update the NVIDIA driver (R580 or newer), then: "),
     ],
 )
 def test_a_cpu_torch_beside_a_gpu_gets_the_one_command(driver: Driver, command: str) -> None:
@@ -181,6 +219,7 @@ def test_a_cpu_torch_beside_a_gpu_gets_the_one_command(driver: Driver, command: 
         (with_gpu(13000), CUDA_TORCH, Verdict.OK, "whatever"),
         (with_gpu(13000), Torch("2.13.0+cu126", "12.6"), Verdict.OK, "whatever"),
         (with_gpu(12080), CUDA_TORCH, Verdict.PROBLEM, "whl/cu126"),
+        (Driver(True, 12080, problem="it finds no GPU"), CUDA_TORCH, Verdict.OK, "whatever"),
         (NO_DRIVER, Torch(), Verdict.PROBLEM, "whl/cpu"),
         (NO_DRIVER, Torch("2.8.1"), Verdict.PROBLEM, ">=2.9,<2.16"),
         (NO_DRIVER, Torch("2.16.0+cpu"), Verdict.PROBLEM, ">=2.9,<2.16"),
@@ -195,8 +234,6 @@ def test_the_installed_torch(driver: Driver, torch: Torch, verdict: Verdict, wor
 
 
 def test_the_torch_of_this_environment() -> None:
-    import torch
-
     found = ask_torch()
     assert (found.version, found.cuda, found.error) == (torch.__version__, torch.version.cuda, "")
 
@@ -255,4 +292,9 @@ def test_the_command_on_a_stub_driver(library: StubLibrary) -> None:
     found = {row["check"]: row for row in json.loads(done.stdout)["findings"]}
     assert found["NVIDIA driver"]["verdict"] == "problem" and "R525" in found["NVIDIA driver"]["fix"]
     assert found["GPU 0"]["seen"] == "Stub GPU (compute capability 8.9)"
-    assert "CPU build, beside Stub GPU" in found["torch"]["seen"] or found["torch"]["verdict"] != "ok"
+    assert found["torch"]["verdict"] == "problem" and "update the NVIDIA driver" in found["torch"]["fix"]
+
+
+def test_a_torch_that_is_too_new_for_the_gpu_and_its_driver_can_stay() -> None:
+    found = one(packages.torch, with_gpu(12080, RTX_5090), CUDA_TORCH)
+    assert found.fix == "update the NVIDIA driver (R580 or newer)"

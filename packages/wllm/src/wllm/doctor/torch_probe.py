@@ -51,12 +51,15 @@ def _gpu(index: int) -> dict[str, Any]:
 
     from wllm_kernels import KernelError, check_gpu
 
-    problem = ""
+    name = f"GPU {index}"
     try:
+        name = torch.cuda.get_device_name(index)
         check_gpu(torch.device("cuda", index))
     except KernelError as error:
-        problem = str(error)
-    return {"name": torch.cuda.get_device_name(index), "problem": problem}
+        return {"name": name, "problem": str(error)}
+    except Exception as error:  # whatever torch raises when it opens a GPU, full memory first of all
+        return {"name": name, "problem": f"torch cannot use {name}: {type(error).__name__}: {error}"}
+    return {"name": name, "problem": ""}
 
 
 if __name__ == "__main__":

@@ -51,6 +51,30 @@ def console_code_page() -> int:
     return int(ctypes.windll.kernel32.GetConsoleOutputCP())
 
 
+class _MemoryStatus(ctypes.Structure):
+    """MEMORYSTATUSEX. psutil asks the performance counters instead, which some machines have switched off."""
+
+    _fields_ = (
+        ("size", ctypes.c_uint32),
+        ("load", ctypes.c_uint32),
+        ("physical", ctypes.c_uint64),
+        ("free_physical", ctypes.c_uint64),
+        ("commit_limit", ctypes.c_uint64),
+        ("free_commit", ctypes.c_uint64),
+        ("rest", ctypes.c_uint64 * 3),
+    )
+
+
+def page_file_bytes() -> int:
+    """What programs may be promised beyond the main memory."""
+    if sys.platform != "win32":
+        raise OSError(_ELSEWHERE)
+    status = _MemoryStatus(size=ctypes.sizeof(_MemoryStatus))
+    if not ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):
+        raise ctypes.WinError()
+    return int(max(status.commit_limit - status.physical, 0))
+
+
 def excluded_ports() -> list[tuple[int, int]]:
     """Ranges of TCP ports, both ends included, that nothing may listen on; Hyper-V, WSL and Docker take some."""
     command = ["netsh", "interface", "ipv4", "show", "excludedportrange", "protocol=tcp"]

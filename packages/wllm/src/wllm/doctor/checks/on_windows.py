@@ -59,9 +59,7 @@ def code_page(_: Facts) -> Iterator[Finding]:
 
 def page_file(_: Facts) -> Iterator[Finding]:
     """Windows counts memory when it is reserved, so loading a model needs some page file beside the main memory."""
-    import psutil
-
-    size = psutil.swap_memory().total
+    size = windows.page_file_bytes()
     if size >= _LOW_PAGE_FILE:
         yield Finding("page file", Verdict.OK, size_text(size))
         return

@@ -15,7 +15,8 @@ _ALL = "install all six wheels of one version in one command: " + pip_command(
     "install --force-reinstall --no-deps WHEELS"
 )
 _INDEX = "https://download.pytorch.org/whl"
-_NEWEST_CUDA, _OLDER_CUDA = (13, "cu130", "R580"), (12, "cu126", "R525")
+_NEWEST_CUDA, _OLDER_CUDA = (13, "cu130"), (12, "cu126")
+_UPDATE = "update the NVIDIA driver (R580 or newer)"
 # Code for these came with CUDA 12.8, so that the builds for 12.6 have none.
 _BLACKWELL = 10
 
@@ -59,32 +60,28 @@ def torch(facts: Facts) -> Iterator[Finding]:
         seen = f"{seen}, beside {facts.driver.gpus[0].name}"
         reason = "a CPU build cannot use the GPU; on Windows pip takes it unless an index is named"
         yield Finding("torch", Verdict.PROBLEM, seen, reason, fix)
-    elif found.cuda and facts.driver.version and int(found.cuda.partition(".")[0]) > facts.driver.version // 1000:
+    elif found.cuda and facts.driver.gpus and int(found.cuda.partition(".")[0]) > facts.driver.version // 1000:
         reason = f"the NVIDIA driver has CUDA {facts.driver.cuda}, which is older than what torch is built for"
-        yield Finding(
-            "torch", Verdict.PROBLEM, seen, reason, f"update the driver ({_NEWEST_CUDA[2]} or newer), or: {fix}"
-        )
+        # Where no older build serves, the driver is all there is to change: this torch can stay.
+        update = _UPDATE if fix.startswith(_UPDATE) else f"{_UPDATE}, or: {fix}"
+        yield Finding("torch", Verdict.PROBLEM, seen, reason, update)
     else:
         yield Finding("torch", Verdict.OK, seen)
 
 
 def _install_command(facts: Facts) -> str:
     """What installs the torch that suits the driver, over whatever is there."""
-    driver, wanted = facts.driver, f'"torch{_range()}"'
-    if not driver.gpus or driver.version // 1000 < _OLDER_CUDA[0]:
-        return pip_command(f"install --force-reinstall {wanted} --index-url {_INDEX}/cpu")
-    newest = driver.version // 1000 >= _NEWEST_CUDA[0]
-    build = _NEWEST_CUDA if newest or _has_blackwell(facts) else _OLDER_CUDA
-    command = pip_command(f"install --force-reinstall {wanted} --index-url {_INDEX}/{build[1]}")
-    return (
-        command
-        if newest or build is _OLDER_CUDA
-        else f"update the NVIDIA driver ({build[2]} or newer), then: {command}"
-    )
-
-
-def _has_blackwell(facts: Facts) -> bool:
-    return any(gpu.capability[0] >= _BLACKWELL for gpu in facts.driver.gpus)
+    driver, install = facts.driver, f'install --force-reinstall "torch{_range()}" --index-url {_INDEX}'
+    if not driver.gpus:
+        return pip_command(f"{install}/cpu")
+    major, build = _NEWEST_CUDA
+    newest = pip_command(f"{install}/{build}")
+    if driver.version // 1000 >= major:
+        return newest
+    blackwell = any(gpu.capability[0] >= _BLACKWELL for gpu in driver.gpus)
+    if driver.version // 1000 < _OLDER_CUDA[0] or blackwell:
+        return f"{_UPDATE}, then: {newest}"
+    return pip_command(f"{install}/{_OLDER_CUDA[1]}")
 
 
 def _mend(error: str, command: str) -> str:

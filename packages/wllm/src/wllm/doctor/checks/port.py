@@ -45,8 +45,8 @@ def _holder(number: int) -> str:
 def _program(pid: int | None) -> str:
     import psutil
 
-    if pid is None:
-        return "a program of another user"
+    if not pid:  # nobody's, or process 0, where the system does not tell
+        return "a program that this user may not see"
     try:
         return f"{psutil.Process(pid).name()} (process {pid})"
     except psutil.Error:
