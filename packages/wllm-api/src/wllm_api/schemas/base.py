@@ -28,6 +28,8 @@ Count = Annotated[StrictInt, Field(ge=0)]
 TokenId = Annotated[StrictInt, Field(ge=0)]
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 MAX_DEPTH = 200
+# Each takes time of the event loop, where everyone waits, before the model's context can refuse them.
+MAX_MESSAGES = 16_384
 
 
 def _not_too_deep(value: dict[str, Any]) -> dict[str, Any]:

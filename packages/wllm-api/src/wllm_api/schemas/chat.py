@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictStr, model_validator
 
 from wllm_api.http_errors import InvalidRequest
-from wllm_api.schemas.base import Flag, Part
+from wllm_api.schemas.base import MAX_MESSAGES, Flag, Part
 from wllm_api.schemas.parts import joined_text
 from wllm_api.schemas.sampling import MAX_LOGPROBS, SamplingFields
 from wllm_api.schemas.tools import MAX_TOOLS, Function, FunctionChoice, FunctionName, NamedTool, Tool, ToolChoice
@@ -134,7 +134,7 @@ class ChatRequest(SamplingFields):
         "web_search_options": (),
     }
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
     """The conversation so far; the model's chat template turns it into the prompt."""
     max_tokens: Annotated[StrictInt, Field(ge=-1), AfterValidator(_not_zero)] | None = None
     """The older name of `max_completion_tokens`, which wins."""

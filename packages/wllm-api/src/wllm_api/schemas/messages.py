@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, StrictInt, StrictStr, model_validator
 
-from wllm_api.schemas.base import Body, Flag, Number, Part
+from wllm_api.schemas.base import MAX_MESSAGES, Body, Flag, Number, Part
 from wllm_api.schemas.chat import ChatMessage
 from wllm_api.schemas.message_blocks import Blocks, BlockText, Role, ToolUseBlock, joined, turns
 from wllm_api.schemas.message_tools import MessageTool, MessageToolChoice
@@ -108,7 +108,7 @@ class CountTokensRequest(Body):
 
     model: StrictStr | None = None
     """One of the served names; absent: the only model there is."""
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
     """The conversation so far; a last message of the assistant is gone on with."""
     system: BlockText | None = None
     """What the model is told before the conversation: a text, or text blocks."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, StrictInt, StrictStr, model_validator
 
 from wllm_api.http_errors import Unsupported
-from wllm_api.schemas.base import Body, Flag, Part
+from wllm_api.schemas.base import MAX_MESSAGES, Body, Flag, Part
 from wllm_api.schemas.chat import ChatMessage, earlier_call
 from wllm_api.schemas.ollama_options import Options
 from wllm_api.schemas.sampling import MAX_LOGPROBS
@@ -149,7 +149,7 @@ class GenerationBody(OllamaBody):
 class OllamaChatRequest(GenerationBody):
     """A conversation; no messages ask only whether the model is there."""
 
-    messages: list[OllamaMessage] = Field(default_factory=list)
+    messages: Annotated[list[OllamaMessage], Field(max_length=MAX_MESSAGES)] = Field(default_factory=list)
     """The conversation; without any, the question is whether the model is there."""
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
     """Functions that the model may call."""

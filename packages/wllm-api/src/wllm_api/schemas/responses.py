@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictStr, model_validator
 
-from wllm_api.schemas.base import Body, Echoed, Flag, Number, Part
+from wllm_api.schemas.base import MAX_MESSAGES, Body, Echoed, Flag, Number, Part
 from wllm_api.schemas.chat import ChatMessage
 from wllm_api.schemas.response_items import InputItem, chat_messages
 from wllm_api.schemas.response_tools import SEARCHES, AnyTool, ResponseChoice, functions, plain_choice
@@ -66,7 +66,7 @@ class InputTokensRequest(Body):
 
     model: StrictStr | None = None
     """One of the served names; the served model where absent."""
-    input: Annotated[list[InputItem], BeforeValidator(_input_items), Field(min_length=1)]
+    input: Annotated[list[InputItem], BeforeValidator(_input_items), Field(min_length=1, max_length=MAX_MESSAGES)]
     """A text, or a list of items: messages, calls, outputs of calls, thoughts."""
     instructions: StrictStr | None = None
     """A system message in front; not taken over from an earlier response."""

@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, StrictStr, model_validator
 
-from wllm_api.schemas.base import Body, Flag, TokenId
+from wllm_api.schemas.base import MAX_MESSAGES, Body, Flag, TokenId
 from wllm_api.schemas.chat import ChatMessage, TemplateVariables
 from wllm_api.schemas.tools import MAX_TOOLS, Tool
 
@@ -18,7 +18,7 @@ class TokenizeRequest(Body):
     """One of the served names; absent: the only model there is."""
     prompt: StrictStr | None = None
     """The text."""
-    messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
     """The conversation."""
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
     """The tools that the chat template shows."""
