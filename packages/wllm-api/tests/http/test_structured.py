@@ -135,6 +135,11 @@ def test_a_schema_is_compiled_beside_the_event_loop(client: httpx.Client, monkey
         assert asked.result().status_code == 200
 
 
+def test_a_huge_schema_is_refused_before_it_is_compiled(client: httpx.Client) -> None:
+    answer = chat(client, **with_schema({"properties": {f"p{n}": {"type": "string"} for n in range(20_000)}}))
+    assert answer.status_code == 400 and "262,144" in answer.json()["error"]["message"]
+
+
 def test_a_deep_schema_is_refused(client: httpx.Client) -> None:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(100):

@@ -42,6 +42,8 @@ def schema_grammar(schema: object, *, compact: bool = False) -> Grammar:
     try:
         # Numbers that are none, halves of characters: not everything that Python reads as JSON is JSON.
         text = json.dumps(schema, ensure_ascii=False, allow_nan=False)
+        if len(text) > MAX_CHARACTERS:
+            raise GrammarError(f"The schema has {len(text):,} characters; the limit is {MAX_CHARACTERS:,}. Send less.")
         converted = LLMatcher.grammar_from_json_schema(text, overrides=_options(compact=compact))
     except (ValueError, RecursionError) as error:
         problem = str(error).partition(" at line ")[0]
