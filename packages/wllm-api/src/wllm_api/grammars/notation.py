@@ -45,6 +45,8 @@ def schema_grammar(schema: object, *, compact: bool = False) -> Grammar:
         if len(text) > MAX_CHARACTERS:
             raise GrammarError(f"The schema has {len(text):,} characters; the limit is {MAX_CHARACTERS:,}. Send less.")
         converted = LLMatcher.grammar_from_json_schema(text, overrides=_options(compact=compact))
+    except GrammarError:
+        raise
     except (ValueError, RecursionError) as error:
         problem = str(error).partition(" at line ")[0]
         raise GrammarError(f"The schema holds a value that no answer can be held to: {problem}.") from None
