@@ -103,10 +103,11 @@ class WineServer:
 
     def interrupt(self) -> tuple[int, float]:
         """Ctrl+C: the exit code, and the seconds until the end."""
-        self.process.send_signal(signal.SIGINT)
+        # As a console does it: to every process. `wllm.exe` alone, which started python.exe, does not pass it on.
+        for pid in {self.process.pid, *self.pythons()}:
+            os.kill(pid, signal.SIGINT)
         begin = perf_counter()
         code = self.process.wait(60)
-        self._reader.join(10)
         return code, perf_counter() - begin
 
     def __enter__(self) -> WineServer:
@@ -118,3 +119,6 @@ class WineServer:
         for pid in self.pythons():
             psutil.Process(pid).kill()
         self.process.wait(20)
+        self._reader.join(20)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
