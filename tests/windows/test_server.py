@@ -76,8 +76,7 @@ def test_ctrl_c_and_killed_processes_leave_nothing() -> None:
         assert code == 0 and seconds < 10, running.text()
     with WineServer("--port", "0") as running:
         running.wait_ready()
-        running.process.kill()
-        for pid in running.pythons() - {running.engine().pid}:
+        for pid in {running.process.pid, *running.pythons()} - {running.engine().pid}:
             psutil.Process(pid).kill()
         wait_until(lambda: windows_pythons() <= before, 20, "the engine of a killed server ends")
 
