@@ -173,7 +173,7 @@ def families(session: nox.Session) -> None:
     npm = shutil.which("npm")
     if npm is None:
         session.skip("needs npm, which has the tokenizers")
-    install_packages(session, EVERYTHING, *group("test"))
+    install_packages(session, EVERYTHING, *group("test"), *group("test-integration"))
     folder = Path(session.create_tmp()).resolve()
     shutil.copy(ROOT / "tests/families/package.json", folder)
     session.run(npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--ignore-scripts", external=True)
