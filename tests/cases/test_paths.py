@@ -113,7 +113,7 @@ def test_r44_a_chat_shows_what_it_can(odd_folder: Path) -> None:
     typed = "\ufeffこんにちは 🫠\nこ\nも\nさ\n/exit\n"
     done = wllm("chat", str(odd_folder), "--temperature", "1", "--max-tokens", "20", typed=typed)
     assert done.returncode == 0 and b"Traceback" not in done.stderr, done.stderr
-    answers = done.stdout.decode("utf-8").partition("an answer)")[2]
+    answers = done.stdout.decode("utf-8")
     assert len(answers.encode("cp1252", errors="ignore").decode("cp1252")) < len(answers)
 
 
