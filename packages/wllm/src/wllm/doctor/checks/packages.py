@@ -7,18 +7,15 @@ import re
 from collections.abc import Iterator
 from importlib import metadata
 
+from wllm.doctor.driver import Driver
 from wllm.doctor.facts import Facts
 from wllm.doctor.finding import Finding, Verdict, pip_command
+from wllm.doctor.torch_build import NEWEST, UPDATE_DRIVER, build_for, pip_arguments, torch_range
 
 WHEELS = ("wllm", "wllm-api", "wllm-cache", "wllm-kernels", "wllm-runtime", "wllm-sched")
 _ALL = "install all six wheels of one version in one command: " + pip_command(
     "install --force-reinstall --no-deps WHEELS"
 )
-_INDEX = "https://download.pytorch.org/whl"
-_NEWEST_CUDA, _OLDER_CUDA = (13, "cu130"), (12, "cu126")
-_UPDATE = "update the NVIDIA driver (R580 or newer)"
-# Code for these came with CUDA 12.8, so that the builds for 12.6 have none.
-_BLACKWELL = 10
 
 
 def wheels(_: Facts) -> Iterator[Finding]:
@@ -46,7 +43,7 @@ def wheels(_: Facts) -> Iterator[Finding]:
 def torch(facts: Facts) -> Iterator[Finding]:
     """Installed, importable, of a version that works, built for the GPU and the driver that are there."""
     found = facts.torch
-    fix = _install_command(facts)
+    fix = _install_command(facts.driver)
     seen = f"torch {found.version}, " + (f"for CUDA {found.cuda}" if found.cuda else "a CPU build")
     if found.error:
         yield Finding(
@@ -54,7 +51,7 @@ def torch(facts: Facts) -> Iterator[Finding]:
         )
     elif not found.version:
         yield Finding("torch", Verdict.PROBLEM, "not installed", "models run on torch", fix)
-    elif not _in_range(found.version, bounds := _range()):
+    elif not _in_range(found.version, bounds := torch_range()):
         yield Finding("torch", Verdict.PROBLEM, seen, f"wLLM takes torch{bounds}", fix)
     elif found.cuda is None and facts.driver.gpus:
         seen = f"{seen}, beside {facts.driver.gpus[0].name}"
@@ -63,25 +60,18 @@ def torch(facts: Facts) -> Iterator[Finding]:
     elif found.cuda and facts.driver.gpus and int(found.cuda.partition(".")[0]) > facts.driver.version // 1000:
         reason = f"the NVIDIA driver has CUDA {facts.driver.cuda}, which is older than what torch is built for"
         # Where no older build serves, the driver is all there is to change: this torch can stay.
-        update = _UPDATE if fix.startswith(_UPDATE) else f"{_UPDATE}, or: {fix}"
+        update = UPDATE_DRIVER if fix.startswith(UPDATE_DRIVER) else f"{UPDATE_DRIVER}, or: {fix}"
         yield Finding("torch", Verdict.PROBLEM, seen, reason, update)
     else:
         yield Finding("torch", Verdict.OK, seen)
 
 
-def _install_command(facts: Facts) -> str:
+def _install_command(driver: Driver) -> str:
     """What installs the torch that suits the driver, over whatever is there."""
-    driver, install = facts.driver, f'install --force-reinstall "torch{_range()}" --index-url {_INDEX}'
-    if not driver.gpus:
-        return pip_command(f"{install}/cpu")
-    major, build = _NEWEST_CUDA
-    newest = pip_command(f"{install}/{build}")
-    if driver.version // 1000 >= major:
-        return newest
-    blackwell = any(gpu.capability[0] >= _BLACKWELL for gpu in driver.gpus)
-    if driver.version // 1000 < _OLDER_CUDA[0] or blackwell:
-        return f"{_UPDATE}, then: {newest}"
-    return pip_command(f"{install}/{_OLDER_CUDA[1]}")
+    build = build_for(driver)
+    requirement, *index = pip_arguments(build or NEWEST)
+    command = pip_command(f'install --force-reinstall "{requirement}" {" ".join(index)}')
+    return command if build else f"{UPDATE_DRIVER}, then: {command}"
 
 
 def _mend(error: str, command: str) -> str:
@@ -101,14 +91,6 @@ def _required() -> set[str]:
     """What the six require always, without versions; what depends on the system or an extra is left out."""
     lines = [line for wheel in WHEELS if _version(wheel) for line in metadata.requires(wheel) or ()]
     return {re.split(r"[^\w.-]", line)[0].lower() for line in lines if ";" not in line}
-
-
-def _range() -> str:
-    """The versions of torch that `wllm` declares, such as `>=2.9,<2.16`; empty where it is not installed."""
-    for line in (metadata.requires("wllm") or ()) if _version("wllm") else ():
-        if found := re.fullmatch(r"torch\s*([<>=!~].*)", line.partition(";")[0].strip()):
-            return ",".join(sorted(found[1].split(","), reverse=True))
-    return ""
 
 
 def _in_range(version: str, bounds: str) -> bool:

@@ -1,0 +1,67 @@
+"""Which torch to install: the versions that wLLM takes, in the build that suits the NVIDIA driver.
+
+As a program it prints what pip is told for this machine, an argument a line, for `scripts/install.ps1`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Sequence
+from importlib import metadata
+
+from wllm.console import complain, say
+from wllm.doctor.driver import Driver, ask_driver
+
+UPDATE_DRIVER = "update the NVIDIA driver (R580 or newer)"
+NEWEST = "cu130"
+_INDEX = "https://download.pytorch.org/whl"
+_NEWEST_CUDA, _OLDER_CUDA, _OLDER = 13, 12, "cu126"
+# Code for these came with CUDA 12.8, so that the builds for 12.6 have none.
+_BLACKWELL = 10
+
+
+def build_for(driver: Driver) -> str | None:
+    """The name of the build, such as cu130, or cpu without a GPU; None where the driver is too old for any."""
+    if not driver.gpus:
+        return "cpu"
+    cuda = driver.version // 1000
+    if cuda >= _NEWEST_CUDA:
+        return NEWEST
+    blackwell = any(gpu.capability[0] >= _BLACKWELL for gpu in driver.gpus)
+    return _OLDER if cuda == _OLDER_CUDA and not blackwell else None
+
+
+def torch_range() -> str:
+    """The versions of torch that `wllm` declares, such as `>=2.9,<2.16`; empty where it is not installed."""
+    try:
+        lines = metadata.requires("wllm") or ()
+    except metadata.PackageNotFoundError:
+        return ""
+    for line in lines:
+        if found := re.fullmatch(r"torch\s*([<>=!~].*)", line.partition(";")[0].strip()):
+            return ",".join(sorted(found[1].split(","), reverse=True))
+    return ""
+
+
+def pip_arguments(build: str) -> tuple[str, ...]:
+    """What `pip install` is told to get a build."""
+    return (f"torch{torch_range()}", "--index-url", f"{_INDEX}/{build}")
+
+
+def main(argv: Sequence[str] | None = None, driver: Callable[[], Driver] = ask_driver) -> int:
+    """Print the arguments for the driver that is there; 1 and the reason where no build suits it."""
+    parser = argparse.ArgumentParser(prog="python -m wllm.doctor.torch_build", description="Which torch to install.")
+    parser.add_argument("--cpu", action="store_true", help="the CPU build, whatever GPU is there")
+    found = Driver(loaded=False) if parser.parse_args(argv).cpu else driver()
+    build = build_for(found)
+    if build is None:
+        complain(f"No build of torch suits {found.gpus[0]} with a driver for CUDA {found.cuda}: {UPDATE_DRIVER}.")
+        return 1
+    say("\n".join(pip_arguments(build)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
