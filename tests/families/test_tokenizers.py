@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
+from answer_samples import SAMPLES, TOOLS, meaning
 from families.conftest import Family, family, templates
 
 from wllm_api.text import ChatTemplate, ControlTokens, Detokenizer, Tokenizer
 from wllm_api.tools import AnswerFormat
-
-
-def _samples() -> Any:
-    path = Path(__file__).parents[2] / "packages/wllm-api/tests/tools/test_families.py"
-    spec = importlib.util.spec_from_file_location("answer_samples", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-SAMPLES = _samples()
 
 
 def deltas(tokenizer: Tokenizer, ids: Sequence[int], kept: frozenset[int]) -> list[str]:
@@ -33,10 +20,10 @@ def deltas(tokenizer: Tokenizer, ids: Sequence[int], kept: frozenset[int]) -> li
     return [shown.push(token_id) for token_id in ids]
 
 
-@pytest.mark.parametrize("name", SAMPLES.SAMPLES)
+@pytest.mark.parametrize("name", SAMPLES)
 def test_answers_mean_the_same_in_tokens(real: Family, name: str) -> None:
     """A stream of tokens, in events of any length, means what the whole text means."""
-    sample = SAMPLES.SAMPLES[name]
+    sample = SAMPLES[name]
     tokenizer = real.tokenizer
     form = AnswerFormat(sample.tools, sample.thinking)
     special = tokenizer.special_ids(form.marks(with_tools=True))
@@ -44,22 +31,22 @@ def test_answers_mean_the_same_in_tokens(real: Family, name: str) -> None:
     pieces = deltas(tokenizer, ids, frozenset(special.values()))
     if "".join(pieces) != sample.text:
         return  # this tokenizer does not keep every blank
-    tools = SAMPLES.TOOLS if sample.tools is not None else None
+    tools = TOOLS if sample.tools is not None else None
 
-    def meaning(cuts: Sequence[str]) -> Any:
+    def read(cuts: Sequence[str]) -> Any:
         parser = form.parser(sample.prompt, tools=tools, special=frozenset(special))()
         found = [piece for text in cuts for piece in parser.push(text)]
-        return SAMPLES.meaning(found + parser.finish(cut=False))
+        return meaning(found + parser.finish(cut=False))
 
-    whole = meaning([sample.text])
-    assert meaning(pieces) == whole
+    whole = read([sample.text])
+    assert read(pieces) == whole
     for at in range(len(pieces)):
-        assert meaning(["".join(pieces[:at]), "".join(pieces[at:])]) == whole
+        assert read(["".join(pieces[:at]), "".join(pieces[at:])]) == whole
     drawn = random.Random(name)
     for _ in range(20):
         ends = sorted(drawn.choices(range(len(pieces) + 1), k=drawn.randint(2, 8)))
         cuts = ["".join(pieces[a:b]) for a, b in zip([0, *ends], [*ends, len(pieces)], strict=True)]
-        assert meaning(cuts) == whole
+        assert read(cuts) == whole
 
 
 # Answers that keep to the schemas of their tools, in the tokens of the model that writes them.
@@ -87,7 +74,7 @@ KEPT = [
 
 @pytest.mark.parametrize(("model", "name"), KEPT)
 def test_grammar_lets_the_model_write_as_it_does(model: str, name: str) -> None:
-    real, sample = family(model), SAMPLES.SAMPLES[name]
+    real, sample = family(model), SAMPLES[name]
     text = sample.text + ("\n</tool_call>" if name == "qwen3_coder_text_stays_text" else "")
     ids = real.inner.encode(text, add_special_tokens=False).ids
     matcher = _matcher(real, AnswerFormat(sample.tools, sample.thinking), sample.prompt)
@@ -102,7 +89,7 @@ def test_grammar_lets_the_model_write_as_it_does(model: str, name: str) -> None:
 
 def _matcher(real: Family, form: AnswerFormat, prompt: str = "") -> Any:
     checker, compiler = real.grammars
-    grammar = form.held_calls(prompt, SAMPLES.TOOLS, parallel=True, token_of=checker.token_of_now)
+    grammar = form.held_calls(prompt, TOOLS, parallel=True, token_of=checker.token_of_now)
     assert grammar is not None
     checker.check_grammar_now(grammar)
     return compiler.compile(grammar).result()

@@ -1,27 +1,17 @@
 """Grammars of calls: whatever one allows is a call that its parser reads and that fits the schema of its tool."""
 
-import importlib.util
 import json
 import random
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
-import tokenizers
+from answer_samples import meaning
+from char_tokenizer import char_tokenizer
 from llguidance import LLMatcher, LLTokenizer
 
-from wllm_api.tools import TOOL_PARSERS, AnswerFormat, NotHeld, Piece, Tools
+from wllm_api.tools import TOOL_PARSERS, AnswerFormat, NotHeld, Tools
 from wllm_sched.grammar import Grammar, Opening
-
-
-def _neighbour(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
 
 FAMILIES = [name for name in TOOL_PARSERS if name not in ("auto", "none")]
 WEATHER: dict[str, Any] = {
@@ -60,7 +50,7 @@ class Held:
         self.marks = [
             mark for mark in self.form.marks(with_tools=True) if (special or not mark.isascii()) and mark[-1] != "="
         ]
-        self.inner: tokenizers.Tokenizer = _neighbour("small_tokenizer").char_tokenizer(self.marks)
+        self.inner = char_tokenizer(self.marks)
         self._known = LLTokenizer(self.inner.to_str())
         self.grammar = self.written(tools, parallel=parallel)
         assert self.grammar.opening is not None
@@ -88,14 +78,9 @@ class Held:
     def calls(self, text: str, *, tools: Tools = TOOLS) -> list[tuple[str, Any]]:
         parser = self.form.parser("", tools=tools, special=frozenset(self.marks))()
         pieces = parser.push(text) + parser.finish(cut=False)
-        found: list[tuple[str, str]] = []
-        for piece in pieces:
-            if piece.kind == "call":
-                found.append((piece.text, ""))
-            elif piece.kind == "arguments":
-                found[-1] = (found[-1][0], found[-1][1] + piece.text)
-        assert not [piece for piece in pieces if piece == Piece("content", piece.text)], text
-        return [(name, json.loads(arguments)) for name, arguments in found]
+        content, _, calls = meaning(pieces)
+        assert not content, text
+        return [(name, json.loads(arguments)) for name, arguments in calls]
 
     def walk(self, drawn: random.Random) -> str:
         """A text that the grammar allows, drawn token by token, with a liking for its end."""
@@ -215,7 +200,7 @@ def test_all_notations_of_mistral(text: str) -> None:
 def test_both_notations_of_deepseek(text: str) -> None:
     form = AnswerFormat("deepseek", None)
     marks = form.marks(with_tools=True)
-    inner = _neighbour("small_tokenizer").char_tokenizer(marks)
+    inner = char_tokenizer(marks)
     grammar = form.held_calls("", TOOLS, parallel=True, token_of=inner.token_to_id)
     assert grammar is not None
     for wrong in ("", "3"):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from answer_samples import in_pieces, meaning
 
 from wllm_api.tools import TOOL_PARSERS, AnswerFormat
 
@@ -146,8 +147,7 @@ def test_random_calls_come_back(family: str) -> None:
             text = (f"<think>{thought}</think>" if thought else "") + before + text + after
         whole = read(form, [text])
         assert whole == (before + after, thought, [(name, given) for name, given in calls]), text
-        ends = sorted(drawn.choices(range(len(text) + 1), k=drawn.randint(1, 9)))
-        assert read(form, [text[a:b] for a, b in zip([0, *ends], [*ends, len(text)], strict=True)]) == whole
+        assert read(form, in_pieces(text, drawn)) == whole
         assert read(form, list(text)) == whole
 
 
@@ -159,11 +159,5 @@ def read(form: AnswerFormat, cuts: list[str]) -> tuple[str, str, list[tuple[str,
     special = frozenset(mark for mark in form.marks(with_tools=True) if mark.startswith(("[", "<|", "<｜")))
     parser = form.parser("", tools=TOOLS, special=special)()
     pieces = [piece for text in cuts for piece in parser.push(text)] + parser.finish(cut=False)
-    found: list[tuple[str, str]] = []
-    for kind, text in pieces:
-        if kind == "call":
-            found.append((text, ""))
-        elif kind == "arguments":
-            found[-1] = (found[-1][0], found[-1][1] + text)
-    content, reasoning = ("".join(text for kind, text in pieces if kind == one) for one in ("content", "reasoning"))
-    return content, reasoning, [(name, json.loads(given)) for name, given in found]
+    content, reasoning, calls = meaning(pieces)
+    return content, reasoning, [(name, json.loads(given)) for name, given in calls]

@@ -1,9 +1,9 @@
 """Every field of Anthropic's requests changes something that a client, a template or the engine can see."""
 
-from collections.abc import Callable
 from typing import Any
 
-import pytest
+from field_cases import sampled
+from field_probe import Case, Probe, Seen, each_of, has_all
 
 from wllm_api.schemas.messages import CountTokensRequest, MessagesRequest
 
@@ -35,14 +35,12 @@ def cleared(**edit: Any) -> dict[str, Any]:
     return ask(*turns, USER, context_management={"edits": edits})
 
 
-def thoughts(seen: Any) -> list[bool]:
+def thoughts(seen: Seen) -> list[bool]:
     """Which of them the model is shown."""
     return [f"|{text}\n" in seen.prompt for text in ("One.", "Two.", "Three.")]
 
 
-# What each case's check sees, see the folder's conftest.
-Seen = Any
-SHARED: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
+SHARED: list[Case] = [
     ("model", ask(model="org/other-name"), lambda s: s.body["model"] == "org/other-name"),
     ("messages", ask(USER), lambda s: "Say hi." in s.prompt),
     ("messages.role", ask(USER), lambda s: "user|" in s.prompt),
@@ -78,16 +76,13 @@ SHARED: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
     ("output_config.effort", ask(output_config={"effort": "low"}), lambda s: "low False " in s.prompt),
     ("output_config.format", ask(output_config={"format": FORM}), lambda s: s.params.grammar.bounds_numbers),
 ]  # fmt: skip
-CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
+CASES: list[Case] = [
     ("tools.strict", ask(tools=[{**LOOK, "strict": True, "input_schema": {"if": {}}}]), lambda s: s.refused),
     ("max_tokens", ask(max_tokens=3), lambda s: s.body["usage"]["output_tokens"] == 3),
     ("stop_sequences", ask(stop_sequences=[" tokens"]), lambda s: s.body["stop_sequence"] == " tokens"),
-    ("temperature", ask(temperature=0.25), lambda s: s.params.temperature == 0.25),
-    ("top_p", ask(top_p=0.5), lambda s: s.params.top_p == 0.5),
-    ("top_k", ask(top_k=7), lambda s: s.params.top_k == 7),
-    ("stream", ask(stream=True), lambda s: s.streams),
+    *sampled(ask, MessagesRequest),
 ]
-CALLER_CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
+CALLER_CASES: list[Case] = [
     ("tool_choice.disable_parallel_tool_use",
      ask(max_tokens=300, tools=[LOOK], tool_choice={"type": "auto", "disable_parallel_tool_use": True}),
      lambda s: [block["type"] for block in s.body["content"]].count("tool_use") == 1),
@@ -98,24 +93,24 @@ CALLER_CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
 WITHOUT_EFFECT = {"tools.type"}
 
 
-@pytest.mark.parametrize("case", [*SHARED, *CASES], ids=[field for field, _, _ in (*SHARED, *CASES)])
-def test_field(probe: Any, case: Any) -> None:
+@each_of([*SHARED, *CASES])
+def test_field(probe: Probe, case: Case) -> None:
     probe.check(PATH, case)
 
 
-@pytest.mark.parametrize("case", CALLER_CASES, ids=[field for field, _, _ in CALLER_CASES])
-def test_field_of_an_answer_with_calls(caller: Any, case: Any) -> None:
+@each_of(CALLER_CASES)
+def test_field_of_an_answer_with_calls(caller: Probe, case: Case) -> None:
     caller.check(PATH, case)
 
 
-def test_every_field_has_a_case(complete: Callable[..., None]) -> None:
-    complete([*SHARED, *CASES, *CALLER_CASES], MessagesRequest, WITHOUT_EFFECT)
+def test_every_field_has_a_case() -> None:
+    has_all([*SHARED, *CASES, *CALLER_CASES], MessagesRequest, WITHOUT_EFFECT)
     # Calls are of no interest where there is no answer.
-    complete([*SHARED, *CALLER_CASES], CountTokensRequest, WITHOUT_EFFECT | {"tools.strict"})
+    has_all([*SHARED, *CALLER_CASES], CountTokensRequest, WITHOUT_EFFECT | {"tools.strict"})
 
 
-@pytest.mark.parametrize("case", SHARED, ids=[field for field, _, _ in SHARED])
-def test_count_is_of_the_same_prompt(probe: Any, case: Any) -> None:
+@each_of(SHARED)
+def test_count_is_of_the_same_prompt(probe: Probe, case: Case) -> None:
     _, body, _ = case
     counted = {name: value for name, value in body.items() if name not in ("max_tokens", "temperature")}
     count = probe.post(f"{PATH}/count_tokens", counted).body["input_tokens"]

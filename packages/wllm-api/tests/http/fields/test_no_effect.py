@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from field_probe import Probe
 
 from wllm_api.openapi import BODIES
 
@@ -21,7 +22,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("path", REQUESTS)
 @pytest.mark.parametrize("value", [True, 7, "x", {"a": ["b"]}], ids=str)
-def test_no_effect(probe: Any, path: str, value: object) -> None:
+def test_no_effect(probe: Probe, path: str, value: object) -> None:
     fields = dict.fromkeys(BODIES[path].no_effect, value)
     with_fields = probe.post(path, {**REQUESTS[path], **fields})
     assert not with_fields.ignored

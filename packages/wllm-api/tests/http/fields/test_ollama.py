@@ -1,9 +1,8 @@
 """Every field of Ollama's requests changes something that a client, a template or the engine can see."""
 
-from collections.abc import Callable
 from typing import Any
 
-import pytest
+from field_probe import Case, Probe, each_of, has_all
 
 from wllm_api.schemas.ollama import OllamaChatRequest, OllamaGenerateRequest
 
@@ -25,9 +24,7 @@ def ask(*, options: dict[str, Any] | None = None, **fields: Any) -> dict[str, An
     return {"model": "scripted", "stream": False, "prompt": "Say hi.", "options": options, **fields}
 
 
-# What each case's check sees, see the folder's conftest.
-Seen = Any
-SHARED: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
+SHARED: list[Case] = [
     ("model", {"model": "org/other-name"}, lambda s: s.body["model"] == "org/other-name"),
     ("stream", {"stream": False}, lambda s: not s.streams),
     ("format", {"format": "json"}, lambda s: s.forced),
@@ -49,7 +46,7 @@ SHARED: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
     ("options.num_predict", {"options": {"num_predict": 3}}, lambda s: s.body["eval_count"] == 3),
     ("options.num_ctx", {"options": {"num_ctx": 10**6}}, lambda s: s.refused),
 ]  # fmt: skip
-CHAT_CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
+CHAT_CASES: list[Case] = [
     ("messages", chat(), lambda s: "Say hi." in s.prompt),
     ("messages.role", chat(), lambda s: "user|" in s.prompt),
     ("messages.content", chat(), lambda s: "Say hi." in s.prompt),
@@ -69,7 +66,7 @@ CHAT_CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
     ("truncate", chat({**USER, "content": "a word " * 3000}, USER, truncate=True),
      lambda s: "Say hi." in s.prompt and "a word" not in s.prompt),
 ]  # fmt: skip
-GENERATE_CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
+GENERATE_CASES: list[Case] = [
     ("prompt", ask(), lambda s: "Say hi." in s.prompt),
     ("suffix", ask(suffix=" there"), lambda s: s.prompt.endswith("<fim_suffix> there<fim_middle>")),
     ("system", ask(system="Be brief."), lambda s: "Be brief." in s.prompt),
@@ -84,16 +81,16 @@ ALL_CHAT = [*((field, chat() | fields, check) for field, fields, check in SHARED
 ALL_GENERATE = [*((field, ask() | fields, check) for field, fields, check in SHARED), *GENERATE_CASES]
 
 
-@pytest.mark.parametrize("case", ALL_CHAT, ids=[field for field, _, _ in ALL_CHAT])
-def test_field_of_chat(probe: Any, case: Any) -> None:
+@each_of(ALL_CHAT)
+def test_field_of_chat(probe: Probe, case: Case) -> None:
     probe.check(CHAT, case)
 
 
-@pytest.mark.parametrize("case", ALL_GENERATE, ids=[field for field, _, _ in ALL_GENERATE])
-def test_field_of_generate(probe: Any, case: Any) -> None:
+@each_of(ALL_GENERATE)
+def test_field_of_generate(probe: Probe, case: Case) -> None:
     probe.check(GENERATE, case)
 
 
-def test_every_field_has_a_case(complete: Callable[..., None]) -> None:
-    complete(ALL_CHAT, OllamaChatRequest, WITHOUT_EFFECT | ONE_VALUE)
-    complete(ALL_GENERATE, OllamaGenerateRequest, WITHOUT_EFFECT)
+def test_every_field_has_a_case() -> None:
+    has_all(ALL_CHAT, OllamaChatRequest, WITHOUT_EFFECT | ONE_VALUE)
+    has_all(ALL_GENERATE, OllamaGenerateRequest, WITHOUT_EFFECT)

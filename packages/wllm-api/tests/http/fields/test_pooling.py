@@ -2,26 +2,25 @@
 
 import base64
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from field_probe import Case, Probe, Seen, has_all
 
 from wllm_api.schemas.embeddings import EmbeddingRequest, EmbedRequest, OllamaEmbeddingsRequest
 from wllm_api.schemas.rerank import RerankRequest, ScoreRequest
 
 LONG = "the cat and the dog " * 40
-# What each case's check sees, see the folder's conftest.
-Seen = Any
-Cases = list[tuple[str, dict[str, Any], Callable[[Seen], object]]]
+Cases = list[Case]
 
 
-def tokens(seen: Any) -> int:
+def tokens(seen: Seen) -> int:
     count: int = seen.body["usage"]["prompt_tokens"]
     return count
 
 
-def vector(seen: Any) -> Any:
+def vector(seen: Seen) -> Any:
     return seen.body["data"][0]["embedding"]
 
 
@@ -80,24 +79,24 @@ WITH_SCORES = [
 
 
 @pytest.fixture(scope="module")
-def vectors(start_server: Any, probe: Any) -> Iterator[Any]:
+def vectors(start_server: Any) -> Iterator[Probe]:
     """A probe of a server that embeds."""
     options = {"matryoshka": True, "adds_begin_token": True, "max_model_len": 32}
     with start_server(task="embed", **options) as client:
-        yield type(probe)(client)
+        yield Probe(client)
 
 
 @pytest.fixture(scope="module")
-def scores(start_server: Any, probe: Any) -> Iterator[Any]:
+def scores(start_server: Any) -> Iterator[Probe]:
     """A probe of a server that scores pairs."""
     with start_server(task="score", adds_begin_token=True, max_model_len=32) as client:
-        yield type(probe)(client)
+        yield Probe(client)
 
 
 @pytest.mark.parametrize(
     ("path", "case"), [*WITH_VECTORS, *WITH_SCORES], ids=lambda value: value if isinstance(value, str) else value[0]
 )
-def test_field_with_vectors(vectors: Any, path: str, case: Any) -> None:
+def test_field_with_vectors(vectors: Probe, path: str, case: Case) -> None:
     vectors.check(path, case)
 
 
@@ -107,22 +106,22 @@ def test_field_with_vectors(vectors: Any, path: str, case: Any) -> None:
     [(path, case) for path, case in WITH_SCORES if case[0] != "add_special_tokens"],
     ids=lambda value: value if isinstance(value, str) else value[0],
 )
-def test_field_with_scores(scores: Any, path: str, case: Any) -> None:
+def test_field_with_scores(scores: Probe, path: str, case: Case) -> None:
     scores.check(path, case)
 
 
-def test_every_field_has_a_case(complete: Callable[..., None]) -> None:
-    complete(EMBEDDINGS, EmbeddingRequest, ())
-    complete(RERANK, RerankRequest, ())
-    complete(SCORE, ScoreRequest, ())
-    complete(EMBED, EmbedRequest, ())
-    complete(OLDER, OllamaEmbeddingsRequest, ())
+def test_every_field_has_a_case() -> None:
+    has_all(EMBEDDINGS, EmbeddingRequest, ())
+    has_all(RERANK, RerankRequest, ())
+    has_all(SCORE, ScoreRequest, ())
+    has_all(EMBED, EmbedRequest, ())
+    has_all(OLDER, OllamaEmbeddingsRequest, ())
 
 
 @pytest.mark.parametrize(
     "schema", [EmbeddingRequest, RerankRequest, ScoreRequest, EmbedRequest, OllamaEmbeddingsRequest]
 )
-def test_fields_without_effect_are_taken(vectors: Any, schema: Any) -> None:
+def test_fields_without_effect_are_taken(vectors: Probe, schema: Any) -> None:
     path, request = {
         EmbeddingRequest: ("/v1/embeddings", {"input": "abc"}),
         RerankRequest: ("/v1/rerank", {"query": "a", "documents": ["abc"]}),

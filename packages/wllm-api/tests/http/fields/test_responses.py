@@ -1,9 +1,10 @@
 """Every field of a response request changes something that a client, a template or the engine can see."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from field_cases import sampled
+from field_probe import Case, Probe, Seen, each_of, has_all
 
 from wllm_api.schemas.responses import InputTokensRequest, ResponsesRequest
 
@@ -25,18 +26,16 @@ def ask(*items: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"temperature": 0, "input": list(items) or [USER], **fields}
 
 
-def rows(seen: Any) -> Any:
+def rows(seen: Seen) -> Any:
     """The log-probabilities of the text."""
     return seen.body["output"][0]["content"][0]["logprobs"]
 
 
-def calls(seen: Any) -> int:
+def calls(seen: Seen) -> int:
     return [item["type"] for item in seen.body["output"]].count("function_call")
 
 
-# What each case's check sees, see the folder's conftest.
-Seen = Any
-CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
+CASES: list[Case] = [
     ("model", ask(model="org/other-name"), lambda s: s.body["model"] == "org/other-name"),
     ("input", ask(), lambda s: "Say hi." in s.prompt),
     ("input.type", ask(USER, CALL, OUTPUT), lambda s: "A cat" in s.prompt),
@@ -71,13 +70,6 @@ CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
     ("tool_choice.tools.type", ask(tools=[LOOK, NOW], tool_choice=ALLOWED), lambda s: "now" not in s.prompt),
     ("tool_choice.tools.name", ask(tools=[LOOK, NOW], tool_choice=ALLOWED), lambda s: "now" not in s.prompt),
     ("max_output_tokens", ask(max_output_tokens=3), lambda s: s.body["usage"]["output_tokens"] == 3),
-    ("temperature", ask(temperature=0.25), lambda s: s.params.temperature == 0.25),
-    ("top_p", ask(top_p=0.5), lambda s: s.params.top_p == 0.5),
-    ("top_k", ask(top_k=7), lambda s: s.params.top_k == 7),
-    ("min_p", ask(min_p=0.125), lambda s: s.params.min_p == 0.125),
-    ("repetition_penalty", ask(repetition_penalty=1.5), lambda s: s.params.repetition_penalty == 1.5),
-    ("seed", ask(seed=-5), lambda s: s.params.seed == -5),
-    ("cache_salt", ask(cache_salt="mine"), lambda s: s.params.cache_salt == "mine"),
     ("top_logprobs", ask(top_logprobs=2, include=LOGPROBS), lambda s: len(rows(s)[0]["top_logprobs"]) == 2),
     ("include", ask(include=LOGPROBS), lambda s: len(rows(s)) > 5),
     ("metadata", ask(metadata={"a": "b"}), lambda s: s.body["metadata"] == {"a": "b"}),
@@ -85,10 +77,10 @@ CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
     ("reasoning.effort", ask(reasoning={"effort": "low"}), lambda s: "low True " in s.prompt),
     ("text", ask(text={"format": FORM}), lambda s: s.params.grammar.bounds_numbers),
     ("text.format", ask(text={"format": FORM}), lambda s: s.params.grammar.bounds_numbers),
-    ("stream", ask(stream=True), lambda s: s.streams),
+    *sampled(ask, ResponsesRequest),
 ]  # fmt: skip
 COUNTED = [case for case in CASES if case[0].partition(".")[0] in InputTokensRequest.model_fields]
-CALLER_CASES: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
+CALLER_CASES: list[Case] = [
     ("parallel_tool_calls", ask(tools=[LOOK], parallel_tool_calls=False), lambda s: calls(s) == 1),
 ]
 KEPT = {"input.id", "input.namespace", "previous_response_id", "store"}
@@ -98,18 +90,18 @@ WITHOUT_EFFECT = {
 }
 
 
-@pytest.mark.parametrize("case", CASES, ids=[field for field, _, _ in CASES])
-def test_field(probe: Any, case: Any) -> None:
+@each_of(CASES)
+def test_field(probe: Probe, case: Case) -> None:
     probe.check(PATH, case)
 
 
-@pytest.mark.parametrize("case", CALLER_CASES, ids=[field for field, _, _ in CALLER_CASES])
-def test_field_of_an_answer_with_calls(caller: Any, case: Any) -> None:
+@each_of(CALLER_CASES)
+def test_field_of_an_answer_with_calls(caller: Probe, case: Case) -> None:
     caller.check(PATH, case)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_fields_of_what_is_kept(probe: Any, stream: bool) -> None:
+def test_fields_of_what_is_kept(probe: Probe, stream: bool) -> None:
     """The fields in `KEPT`, which only later requests can tell of."""
 
     def kept(**fields: Any) -> str:
@@ -126,13 +118,13 @@ def test_fields_of_what_is_kept(probe: Any, stream: bool) -> None:
     assert probe.get(f"{PATH}/{first}").status_code == 200
 
 
-def test_every_field_has_a_case(complete: Callable[..., None]) -> None:
-    complete([*CASES, *CALLER_CASES], ResponsesRequest, WITHOUT_EFFECT | KEPT)
-    complete(COUNTED, InputTokensRequest, {"parallel_tool_calls", *(KEPT - {"store"})})
+def test_every_field_has_a_case() -> None:
+    has_all([*CASES, *CALLER_CASES], ResponsesRequest, WITHOUT_EFFECT | KEPT)
+    has_all(COUNTED, InputTokensRequest, {"parallel_tool_calls", *(KEPT - {"store"})})
 
 
-@pytest.mark.parametrize("case", COUNTED, ids=[field for field, _, _ in COUNTED])
-def test_count_is_of_the_same_prompt(probe: Any, case: Any) -> None:
+@each_of(COUNTED)
+def test_count_is_of_the_same_prompt(probe: Probe, case: Case) -> None:
     _, body, _ = case
     asked = probe.post(PATH, body)
     body = {name: value for name, value in body.items() if name in InputTokensRequest.model_fields}

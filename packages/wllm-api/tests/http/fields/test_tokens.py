@@ -1,9 +1,7 @@
 """Every field of /tokenize, /detokenize and /api/show changes the answer."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
+from field_probe import Case, Probe, has_all
 
 from wllm_api.schemas.ollama import ShowRequest
 from wllm_api.schemas.tokens import DetokenizeRequest, TokenizeRequest
@@ -12,9 +10,7 @@ USER = {"role": "user", "content": "Say hi."}
 HALF = {"role": "assistant", "content": "We"}
 LOOK = {"type": "function", "function": {"name": "look", "description": "Look at it"}}
 
-# What each case's check sees, see the folder's conftest.
-Seen = Any
-TOKENIZE: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
+TOKENIZE: list[Case] = [
     ("model", {"prompt": "a", "model": "no-such-model"}, lambda s: s.status == 404),
     ("prompt", {"prompt": "a"}, lambda s: s.body["count"] == 2),
     ("messages", {"messages": [USER]}, lambda s: s.body["count"] > 10),
@@ -28,13 +24,11 @@ TOKENIZE: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
      lambda s: " glad\n" in "".join(s.body["token_strs"])),
     ("return_token_strs", {"prompt": "a", "return_token_strs": True}, lambda s: s.body["token_strs"][-1] == "a"),
 ]  # fmt: skip
-DETOKENIZE: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
+DETOKENIZE: list[Case] = [
     ("model", {"tokens": [70], "model": "no-such-model"}, lambda s: s.status == 404),
     ("tokens", {"tokens": [70]}, lambda s: s.body["prompt"]),
 ]
-SHOW: list[tuple[str, dict[str, Any], Callable[[Seen], object]]] = [
-    (name, {name: "scripted"}, lambda s: s.body["details"]) for name in ("model", "name")
-]
+SHOW: list[Case] = [(name, {name: "scripted"}, lambda s: s.body["details"]) for name in ("model", "name")]
 CASES = [
     *(("/tokenize", case) for case in TOKENIZE), *(("/detokenize", case) for case in DETOKENIZE),
     *(("/api/show", case) for case in SHOW),
@@ -42,12 +36,12 @@ CASES = [
 
 
 @pytest.mark.parametrize(("path", "case"), CASES, ids=[f"{path} {case[0]}" for path, case in CASES])
-def test_field(probe: Any, path: str, case: Any) -> None:
+def test_field(probe: Probe, path: str, case: Case) -> None:
     probe.check(path, case)
 
 
-def test_every_field_has_a_case(complete: Any) -> None:
+def test_every_field_has_a_case() -> None:
     # What is inside of messages and tools has its cases with chat.
-    complete(TOKENIZE, TokenizeRequest, (), inside=False)
-    complete(DETOKENIZE, DetokenizeRequest, ())
-    complete(SHOW, ShowRequest, ())
+    has_all(TOKENIZE, TokenizeRequest, (), inside=False)
+    has_all(DETOKENIZE, DetokenizeRequest, ())
+    has_all(SHOW, ShowRequest, ())
