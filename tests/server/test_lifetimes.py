@@ -65,6 +65,19 @@ def test_server_killed_while_loading_takes_its_engine_along(tmp_path: Path) -> N
         loading.process.wait(5)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("after_s", [0.3 * number for number in range(20)])
+def test_a_server_killed_at_any_moment_leaves_no_process(after_s: float, tmp_path: Path) -> None:
+    with RunningServer(tmp_path) as running:
+        time.sleep(after_s)
+        server = psutil.Process(running.process.pid)
+        server.suspend()  # so that it starts nothing between the two lines that follow
+        children = server.children(recursive=True)
+        server.kill()
+        wait_until(lambda: not any(map(_alive, children)), 5, f"all of {children} ended")
+        running.process.wait(5)
+
+
 @pytest.mark.parametrize("busy", [False, True])
 def test_ctrl_c_ends_both(own: RunningServer, busy: bool) -> None:
     """R46: on Windows it is Ctrl+Break, the only one that a test can send there."""
@@ -100,4 +113,7 @@ def test_a_busy_port_is_named_before_the_model_loads(own: RunningServer, tmp_pat
 
 
 def _alive(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
