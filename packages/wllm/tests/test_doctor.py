@@ -21,9 +21,11 @@ from wllm.doctor.report import json_report, text_report
 NEVER_SEEN = ("Traceback", "Error in sys.excepthook", "Exception ignored")
 
 
-def doctor(*arguments: str, python: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess[bytes]:
+def doctor(
+    *arguments: str, python: tuple[str, ...] = (), cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, *python, "-m", "wllm", "doctor", *arguments]
-    done = subprocess.run(command, capture_output=True, env={**os.environ, **environment}, timeout=120)
+    done = subprocess.run(command, capture_output=True, cwd=cwd, env={**os.environ, **environment}, timeout=120)
     for words in NEVER_SEEN:
         assert words.encode() not in done.stdout + done.stderr, (done.stdout + done.stderr).decode(errors="replace")
     return done
@@ -59,6 +61,19 @@ def test_a_torch_that_cannot_be_imported_is_told(source: str, words: str, tmp_pa
     assert found["verdict"] == "problem" and words in found["seen"]
     assert "pip install --force-reinstall" in found["fix"]
     assert ("Visual C++" in found["fix"]) == ("WinError" in words)
+
+
+def test_what_torch_prints_hides_nothing(tmp_path: Path) -> None:
+    source = "import atexit; print('hello'); atexit.register(print, 'goodbye')\nclass version: cuda = None\n"
+    (tmp_path / "torch.py").write_text(f"{source}__version__ = '2.13.0'", encoding="utf-8")
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    assert findings_of(doctor("--json", PYTHONPATH=path))["torch"]["seen"] == "torch 2.13.0, a CPU build"
+
+
+def test_a_folder_called_torch_where_it_runs_is_not_taken_for_torch(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('not this one')", encoding="utf-8")
+    path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path if entry)
+    assert "not this one" not in findings_of(doctor("--json", cwd=tmp_path, PYTHONPATH=path))["torch"]["seen"]
 
 
 def test_it_works_where_nothing_but_its_own_wheel_is_left(tmp_path: Path) -> None:

@@ -242,9 +242,15 @@ def test_the_torch_of_this_environment() -> None:
     ("versions", "verdict", "words"),
     [
         ({"pywin32": None}, Verdict.OK, "all six, 1.2.3"),  # of another system
-        ({"wllm-cache": "1.2.2"}, Verdict.PROBLEM, "wllm-cache 1.2.2, wllm-kernels 1.2.3"),
+        (
+            {"wllm-cache": "1.2.2"},
+            Verdict.PROBLEM,
+            "wllm-cache 1.2.2, wllm-kernels 1.2.3, wllm-runtime 1.2.3, wllm-sched 1.2.3",
+        ),
         ({"wllm-sched": None, "wllm-api": None}, Verdict.PROBLEM, "not installed: wllm-api, wllm-sched"),
         ({"numpy": None, "psutil": None}, Verdict.PROBLEM, "not installed: numpy, psutil"),
+        ({"numpy": None, "torch": None}, Verdict.PROBLEM, "not installed: numpy"),
+        ({"torch": None}, Verdict.OK, "all six, 1.2.3"),  # a check of its own
     ],
 )
 def test_a_broken_set_of_wheels(
@@ -256,11 +262,17 @@ def test_a_broken_set_of_wheels(
             raise metadata.PackageNotFoundError(name)
         return found
 
-    needs = ["psutil>=6.0", "numpy>=1.26", "wllm-sched==1.2.3", "pywin32>=1; sys_platform == 'win32'"]
+    needs = [
+        "psutil>=6.0",
+        "numpy>=1.26",
+        "torch>=2.9,<2.16",
+        "wllm-sched==1.2.3",
+        "pywin32>=1; sys_platform == 'win32'",
+    ]
     monkeypatch.setattr(metadata, "version", version)
     monkeypatch.setattr(metadata, "requires", lambda name: needs)
     found = many(packages.wheels)
-    assert found[-1].verdict is verdict and words in found[-1].seen
+    assert found[-1].verdict is verdict and found[-1].seen.endswith(words)
     assert verdict is Verdict.OK or "pip install" in found[-1].fix
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from wllm.bench.machine import query_gpus
 from wllm.doctor.driver import Driver, ask_driver
+from wllm.doctor.torch_probe import ANSWER
 
 _PROBE_SECONDS = 60
 
@@ -70,15 +71,16 @@ def ask_torch() -> Torch:
     """Import torch in another process and take its answer; never raises for a torch that is missing or broken."""
     if importlib.util.find_spec("torch") is None:
         return Torch()
-    command = [sys.executable, "-X", "utf8", "-W", "ignore", "-m", "wllm.doctor.torch_probe"]
+    # -P: a folder called torch where the command was given is none that the server would import.
+    command = [sys.executable, "-P", "-X", "utf8", "-W", "ignore", "-m", "wllm.doctor.torch_probe"]
     try:
         done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=_PROBE_SECONDS)
     except subprocess.TimeoutExpired:
         return Torch(error=f"importing it took more than {_PROBE_SECONDS} s")
-    lines = done.stdout.strip().splitlines()
-    if done.returncode or not lines:
+    answers = [line.removeprefix(ANSWER) for line in done.stdout.splitlines() if line.startswith(ANSWER)]
+    if done.returncode or not answers:
         last = (done.stderr.strip().splitlines() or [""])[-1]
         return Torch(error=f"the process that imports it ended with code {done.returncode} {last}".strip())
-    answer: dict[str, Any] = json.loads(lines[-1])
+    answer: dict[str, Any] = json.loads(answers[-1])
     gpus = tuple(TorchGpu(**gpu) for gpu in answer.pop("gpus", ()))
     return Torch(**answer, gpus=gpus)

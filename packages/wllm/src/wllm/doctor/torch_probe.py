@@ -1,6 +1,7 @@
 """The program that imports torch for the doctor, in a process of its own: a broken torch can end its process.
 
-Prints one JSON object, the fields of `Torch`, as its last line.
+Prints `ANSWER` and behind it, on that line, one JSON object: the fields of `Torch`. What torch itself and what comes
+with it print may stand around that line.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+ANSWER = "torch_probe: "
+
 
 def main() -> None:
     """Print what torch says of itself, its GPUs and the kernels."""
-    print(json.dumps(facts()))  # noqa: T201
+    print(f"\n{ANSWER}{json.dumps(facts())}")  # noqa: T201
 
 
 def facts() -> dict[str, Any]:

@@ -32,12 +32,11 @@ def wheels(_: Facts) -> Iterator[Finding]:
         yield Finding("wheels", Verdict.PROBLEM, seen, "the six have one version and fit no other", _ALL)
     else:
         yield Finding("wheels", Verdict.OK, f"all six, {known[0]}")
-    if absent := sorted(name for name in _required() if _version(name) is None and name not in WHEELS):
-        seen = f"not installed: {', '.join(absent)}"
+    # Torch is a check of its own: this command would bring a build for any machine, not for this one.
+    if absent := sorted(name for name in _required() - {*WHEELS, "torch"} if _version(name) is None):
         fix = pip_command(f"install {' '.join(absent)}")
-        # Torch is a check of its own, with a better command.
-        if absent != ["torch"]:
-            yield Finding("dependencies", Verdict.PROBLEM, seen, "the wheels need them", fix)
+        seen = f"not installed: {', '.join(absent)}"
+        yield Finding("dependencies", Verdict.PROBLEM, seen, "the wheels need them", fix)
 
 
 def torch(facts: Facts) -> Iterator[Finding]:
