@@ -206,11 +206,12 @@ def windows(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=True)
 def lint(session: nox.Session) -> None:
-    """Ruff, the house rules, and whether every run-time dependency has Windows wheels."""
+    """Ruff, the house rules and what guards them, and whether every run-time dependency has Windows wheels."""
     install_tools(session, *group("lint"))
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("python", ".ci/house_rules.py")
+    session.run("pytest", "-q", ".ci")
     requirements = Path(session.create_tmp()) / "runtime.in"
     requirements.write_text("\n".join(third_party()), encoding="utf-8")
     for version in WINDOWS_PYTHONS:

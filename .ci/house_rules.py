@@ -1,7 +1,9 @@
 """The rules of the house that ruff and mypy cannot check. Prints each offence as `path:line: reason`; exits 1 on any.
 
 Sizes (a file is a noun, not a library), names that a Windows file system takes, words that only work on POSIX or
-open a door, and imports: a package imports the standard library, itself and what its pyproject.toml declares.
+open a door, text without an encoding, and imports: a package imports the standard library, itself and what its
+pyproject.toml declares. Names that Windows lacks are for ruff (never) and mypy (only behind a look at sys.platform);
+test_guards.py plants one of each kind.
 """
 
 from __future__ import annotations
@@ -22,10 +24,18 @@ RESERVED = re.compile(r"(?i)(aux|con|nul|prn|com\d|lpt\d)(\..*)?|.*[:<>\"|?*\\].
 # Searched in the packages' sources only: tests and scripts may name what they guard against.
 FORBIDDEN = {
     r"add_signal_handler": "the Proactor loop has no signal handlers: signal.signal + call_soon_threadsafe",
-    r"\.add_reader\(": "the Proactor loop has no add_reader: read in a thread",
+    r"\.add_(reader|writer)\(": "the Proactor loop has neither: read and write in a thread",
     r"(get_context|set_start_method)\(.fork": "Windows cannot fork: spawn",
-    r"ipc://": "Windows has no Unix sockets",
-    r"[\"']/(dev|proc|tmp|home)/": "a POSIX path",
+    r"\bos\.kill\(": "on Windows it ends the process, whatever the signal: psutil, Process.kill()",
+    r"\b(preexec_fn|start_new_session|process_group|pass_fds)=": "Windows has none of it, or ignores it",
+    r"ipc://|create_unix_(server|connection)": "Windows has no Unix sockets",
+    r"[\"']/(bin|dev|etc|home|opt|proc|root|run|sys|tmp|usr|var)(/|[\"'])": "a POSIX path",
+    r"[\"']HOME[\"']": "Windows has no HOME: Path.home()",
+    r"\.(rename|symlink_to)\(": "fails on Windows: replace() where a target may exist; no links",
+    r"\b(text|universal_newlines)=True": "the code page on Windows: encoding='utf-8'",
+    r"(?<!\{)%-[a-zA-Z]\b": "a format of dates that Windows refuses",
+    r"(?<!int\()\btime\.time\(": "steps of 15.6 ms, and it is set back: perf_counter; int(time.time()) is a date",
+    r"\bos\.EX_": "Windows lacks some of them",
     r"\bos\.system\(|shell=True": "no shell: subprocess with a list",
     r"\.so[\"']": "a Linux library name",
     r"\btorch\.load\(": "no pickled weights",
@@ -58,6 +68,19 @@ def words(path: Path) -> Iterator[tuple[int, str]]:
                 yield number, f"{found.group()!r}: {reason}"
 
 
+def encodings(path: Path) -> Iterator[tuple[int, str]]:
+    """Offences: text files without an encoding, where ruff does not see that an object is a path."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        name, given = node.func.attr, len(node.args)
+        mode = node.args[0] if given else ast.Constant("r")
+        text_mode = isinstance(mode, ast.Constant) and set(str(mode.value)) <= set("artwx+")
+        lacking = {"read_text": given == 0, "write_text": given == 1, "open": given < 2 and text_mode}
+        if lacking.get(name) and not any(keyword.arg in ("encoding", None) for keyword in node.keywords):
+            yield node.lineno, f"{name}() without encoding= takes the code page on Windows"
+
+
 def imports(path: Path, allowed: set[str]) -> Iterator[tuple[int, str]]:
     """Offences: imports of what the package does not declare."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -85,8 +108,14 @@ def offences() -> Iterator[str]:
             yield f"{name.as_posix()}:1: differs from {twin.as_posix()} only in case"
         if path.suffix in CODE:
             yield from (f"{name.as_posix()}:{line}: {reason}" for line, reason in size(path))
+        if path.suffix == ".py":
+            yield from (f"{name.as_posix()}:{line}: {reason}" for line, reason in encodings(path))
     for package in sorted(ROOT.glob("packages/*/pyproject.toml")):
-        project = tomllib.loads(package.read_text(encoding="utf-8"))["project"]
+        text = package.read_text(encoding="utf-8")
+        for line, words_of_line in enumerate(text.splitlines(), start=1):
+            if "x86_64" in words_of_line and "AMD64" not in words_of_line:
+                yield f"{package.relative_to(ROOT).as_posix()}:{line}: on Windows this processor is called AMD64"
+        project = tomllib.loads(text)["project"]
         extras = [dep for deps in project.get("optional-dependencies", {}).values() for dep in deps]
         declared = [re.split(r"[^\w.-]", dep)[0] for dep in [project["name"], *project["dependencies"], *extras]]
         allowed = {name.replace("-", "_").lower() for name in declared}

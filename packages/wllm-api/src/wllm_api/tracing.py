@@ -115,8 +115,8 @@ class OpenTelemetryTracer:
         """A span inside of `parent` between two times of `perf_counter`."""
         from opentelemetry.trace import set_span_in_context
 
-        offset = time.time() - time.perf_counter()
-        start, end = (int((offset + at) * 1e9) for at in (begin_s, end_s))
+        offset = time.time_ns() - time.perf_counter_ns()
+        start, end = (offset + int(at * 1e9) for at in (begin_s, end_s))
         span = self._tracer.start_span(name, set_span_in_context(parent), attributes=attributes, start_time=start)
         span.end(end)
 
