@@ -50,10 +50,10 @@ async def held_calls(offer: ToolOffer, model: ServedModel, prompt: str, form: Gr
         # Even without schemas nothing can be held: the tokenizer is of a kind that grammars do not know, for instance.
         for tool in offer.tools:
             if tool.function.strict:
-                place = offer.places[tool.function.name]
+                place = offer.places[tool.name]
                 raise InvalidRequest(f"'tools' cannot be held to 'strict': {error}", param=place) from None
         logger.warning("tool calls are not held to their schemas: %s", error)
-        return HeldCalls(None, tuple(offer.places[tool.function.name] for tool in offer.tools))
+        return HeldCalls(None, tuple(offer.places[tool.name] for tool in offer.tools))
 
 
 class _Holder:
@@ -73,7 +73,7 @@ class _Holder:
         except (GrammarError, NotHeld):
             pass
         for tool in self._offer.tools:
-            name = tool.function.name
+            name = tool.name
             place = self._offer.places[name]
             try:
                 schemas[name] = _kept(self._offer.schemas[name])

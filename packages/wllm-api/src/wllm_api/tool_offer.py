@@ -34,7 +34,7 @@ class ToolOffer:
     def schemas(self) -> Tools:
         """The parameters of each function."""
         return {
-            tool.function.name: _NO_PARAMETERS if tool.function.parameters is None else tool.function.parameters
+            tool.name: _NO_PARAMETERS if tool.function.parameters is None else tool.function.parameters
             for tool in self.tools
         }
 
@@ -69,7 +69,7 @@ def tool_offer(use: ToolUse, model: ServedModel) -> ToolOffer:
     if choice == "none":
         return ToolOffer()
     wanted = _wanted(choice)
-    known = {tool.function.name for tool in use.tools}
+    known = {tool.name for tool in use.tools}
     if wanted is not None and (missing := sorted(wanted - known)):
         raise InvalidRequest(
             f"'tool_choice' names '{missing[0]}', which is not among the 'tools'. Offer it, or choose another.",
@@ -79,7 +79,7 @@ def tool_offer(use: ToolUse, model: ServedModel) -> ToolOffer:
     required = choice == "required" or _requires(choice)
     if named is None and not required:
         _check_format(model)
-    tools = tuple(tool for tool in use.tools if named or wanted is None or tool.function.name in wanted)
+    tools = tuple(tool for tool in use.tools if named or wanted is None or tool.name in wanted)
     return ToolOffer(tools, named, required, use.parallel, use.places)
 
 

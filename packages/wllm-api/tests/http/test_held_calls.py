@@ -46,6 +46,8 @@ def test_what_cannot_be_kept_is_told(client: httpx.Client) -> None:
     ("/v1/responses", {"input": "Hi", "tools": [{"type": "function", "name": "f", "parameters": KNOWN}, {
         "type": "namespace", "name": "n", "tools": [{"type": "function", "name": "g", "parameters": UNKNOWN}]}]},
      "tools[1].tools[0].parameters"),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "functions": [
+        {"name": "f", "parameters": KNOWN}, {"name": "g", "parameters": UNKNOWN}]}, "functions[1].parameters"),
     ("/v1/messages", {"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}], "tools": [
         {"name": "f", "input_schema": KNOWN}, {"name": "g", "input_schema": UNKNOWN}]}, "tools[1].input_schema"),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}],

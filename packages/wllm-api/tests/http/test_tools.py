@@ -224,6 +224,32 @@ def test_refusals(caller: httpx.Client, fields: dict[str, Any], param: str, word
     assert words in error["message"]
 
 
+FLAT = {"type": "function", "name": "now"}
+
+
+@pytest.mark.parametrize(("path", "fields", "param"), [
+    ("/v1/chat/completions", {"messages": USER, "tools": [NOW, WEATHER, NOW]}, "tools"),
+    ("/v1/chat/completions", {"messages": USER, "functions": [{"name": "now"}, {"name": "now"}]}, "functions"),
+    ("/v1/responses", {"input": "Hi", "tools": [FLAT, FLAT]}, "tools"),
+    ("/v1/responses", {"input": "Hi", "tools": [FLAT, {"type": "namespace", "name": "n", "tools": [FLAT]}]}, "tools"),
+    ("/v1/messages", {"messages": USER, "max_tokens": 9, "tools": [{"name": "now", "input_schema": {}}] * 2}, "tools"),
+    ("/v1/messages/count_tokens", {"messages": USER, "tools": [{"name": "now", "input_schema": {}}] * 2}, "tools"),
+    ("/api/chat", {"model": "scripted", "messages": USER, "tools": [NOW, NOW]}, "tools"),
+    ("/tokenize", {"messages": USER, "tools": [NOW, NOW]}, "tools"),
+])  # fmt: skip
+@pytest.mark.parametrize("choice", [None, "none"])
+def test_two_tools_of_one_name_are_refused(
+    caller: httpx.Client, path: str, fields: dict[str, Any], param: str, choice: str | None
+) -> None:
+    """Not even where no call is allowed: which of them the model is shown would be a guess."""
+    wanted = {"type": choice} if choice and path.startswith("/v1/messages") else choice
+    answer = caller.post(path, json={**fields, "tool_choice": wanted})
+    assert answer.status_code == 400, answer.text
+    assert f"'{param}'" in answer.text and "'now'" in answer.text and "two of them" in answer.text
+    alone = {name: value[:1] if name == param else value for name, value in fields.items()}
+    assert caller.post(path, json=alone).status_code == 200
+
+
 @pytest.mark.parametrize("choice", ["auto", "required"])
 @pytest.mark.parametrize("depth", [50, 900, 100_000])
 def test_deep_parameters_are_taken_or_refused(caller: httpx.Client, depth: int, choice: str) -> None:

@@ -19,7 +19,6 @@ from wllm_api.routes.common import (
     serving_of,
 )
 from wllm_api.schemas.chat import ChatRequest
-from wllm_api.schemas.tools import ToolUse
 from wllm_api.sse import EventStream
 
 router = APIRouter()
@@ -45,7 +44,7 @@ async def _prepare(request: Request, body: ChatRequest, model: ServedModel) -> C
         request,
         Conversation(
             messages=body.messages,
-            tools=ToolUse(body.tools, body.tool_choice, body.parallel_tool_calls and not body.functions),
+            tools=body.tool_use,
             variables=_template_variables(body),
             add_generation_prompt=body.add_generation_prompt,
             continue_final_message=body.continue_final_message,

@@ -12,7 +12,18 @@ from wllm_api.http_errors import InvalidRequest
 from wllm_api.schemas.base import MAX_MESSAGES, Flag, Part
 from wllm_api.schemas.parts import joined_text
 from wllm_api.schemas.sampling import MAX_LOGPROBS, SamplingFields
-from wllm_api.schemas.tools import MAX_TOOLS, Function, FunctionChoice, FunctionName, NamedTool, Tool, ToolChoice
+from wllm_api.schemas.tools import (
+    MAX_TOOLS,
+    Function,
+    FunctionChoice,
+    FunctionName,
+    NamedTool,
+    Tool,
+    ToolChoice,
+    Tools,
+    ToolUse,
+    told_apart,
+)
 from wllm_api.text.template import OWN_VARIABLES
 
 # Calls of the older spelling have no ids, and some templates take only ids of nine letters and digits.
@@ -144,11 +155,13 @@ class ChatRequest(SamplingFields):
     """Give the log-probability of each token of the answer."""
     top_logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     """So many of the likeliest tokens beside each; only with `logprobs`."""
-    functions: Annotated[list[Function], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    functions: Annotated[list[Function], Field(max_length=MAX_TOOLS), AfterValidator(told_apart)] = Field(
+        default_factory=list
+    )
     """The older spelling of `tools`; the call then comes back as `message.function_call`."""
     function_call: FunctionChoice | None = None
     """The older spelling of `tool_choice`: `none`, `auto`, or an object that names a function."""
-    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=_old_tools)
+    tools: Tools = Field(default_factory=_old_tools)
     """The functions that the model may call."""
     tool_choice: ToolChoice | None = Field(default_factory=_old_choice)
     """`none`, `auto`, `required`, or an object that names a function or some `allowed_tools`."""
@@ -168,6 +181,12 @@ class ChatRequest(SamplingFields):
     """Put the assistant's last message, if the conversation ends with one, in front of the answer."""
     chat_template_kwargs: TemplateVariables = Field(default_factory=dict)
     """Further variables for the chat template, such as `enable_thinking`."""
+
+    @property
+    def tool_use(self) -> ToolUse:
+        """The tools, in whichever way they are spelled."""
+        fields = [f"functions[{number}].parameters" for number in range(len(self.functions))]
+        return ToolUse(self.tools, self.tool_choice, self.parallel_tool_calls and not self.functions, fields)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, StrictInt, StrictStr, model_validator
+from pydantic import AfterValidator, Field, StrictInt, StrictStr, model_validator
 
 from wllm_api.schemas.base import MAX_MESSAGES, Body, Flag, Number, Part
 from wllm_api.schemas.chat import ChatMessage
 from wllm_api.schemas.message_blocks import Blocks, BlockText, Role, ToolUseBlock, joined, turns
 from wllm_api.schemas.message_tools import MessageTool, MessageToolChoice
 from wllm_api.schemas.sampling import SamplingFields, StopList
-from wllm_api.schemas.tools import MAX_TOOLS, ToolUse
+from wllm_api.schemas.tools import MAX_TOOLS, ToolUse, told_apart
 
 _ROLE_BLOCKS: dict[Role, frozenset[str]] = {
     "user": frozenset({"text", "tool_result"}),
@@ -112,7 +112,9 @@ class CountTokensRequest(Body):
     """The conversation so far; a last message of the assistant is gone on with."""
     system: BlockText | None = None
     """What the model is told before the conversation: a text, or text blocks."""
-    tools: Annotated[list[MessageTool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    tools: Annotated[list[MessageTool], Field(max_length=MAX_TOOLS), AfterValidator(told_apart)] = Field(
+        default_factory=list
+    )
     """The tools that the model may call."""
     tool_choice: MessageToolChoice = MessageToolChoice(type="auto")
     """Which tools are to be used."""

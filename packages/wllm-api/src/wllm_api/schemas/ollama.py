@@ -13,7 +13,7 @@ from wllm_api.schemas.base import MAX_MESSAGES, Body, Flag, Part
 from wllm_api.schemas.chat import ChatMessage, earlier_call
 from wllm_api.schemas.ollama_options import Options
 from wllm_api.schemas.sampling import MAX_LOGPROBS
-from wllm_api.schemas.tools import MAX_TOOLS, Tool
+from wllm_api.schemas.tools import Tools
 
 _NUMBER, _UNIT = r"(\d+(\.\d*)?|\.\d+)", "(ns|us|µs|μs|ms|s|m|h)"
 _DURATION = re.compile(f"[+-]?({_NUMBER}|({_NUMBER}{_UNIT})+)")
@@ -151,7 +151,7 @@ class OllamaChatRequest(GenerationBody):
 
     messages: Annotated[list[OllamaMessage], Field(max_length=MAX_MESSAGES)] = Field(default_factory=list)
     """The conversation; without any, the question is whether the model is there."""
-    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    tools: Tools = Field(default_factory=list)
     """Functions that the model may call."""
     truncate: Flag = False
     """Whether the oldest turns of a conversation that does not fit are left out."""

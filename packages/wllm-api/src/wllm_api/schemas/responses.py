@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictStr
 
 from wllm_api.schemas.base import MAX_MESSAGES, Body, Echoed, Flag, Number, Part
 from wllm_api.schemas.chat import ChatMessage
 from wllm_api.schemas.response_items import InputItem, chat_messages
 from wllm_api.schemas.response_tools import SEARCHES, AnyTool, ResponseChoice, functions, plain_choice
 from wllm_api.schemas.sampling import INT64, MAX_LOGPROBS, SamplingFields
-from wllm_api.schemas.tools import MAX_TOOLS, ToolUse
+from wllm_api.schemas.tools import MAX_TOOLS, ToolUse, told_apart
 
 # `include` may ask for more of what this server never has; those entries ask for nothing.
 LOGPROBS = "message.output_text.logprobs"
@@ -38,6 +38,14 @@ def _known_entries(names: list[str]) -> list[str]:
         if name not in INCLUDABLE:
             raise ValueError(f"holds '{name[:60]}', which is not known")
     return names
+
+
+def _few_told_apart(tools: list[AnyTool]) -> list[AnyTool]:
+    found = [one.tool for one in functions(tools)]
+    if len(found) > MAX_TOOLS:
+        raise ValueError(f"has {len(found)} functions; at most {MAX_TOOLS} are allowed")
+    told_apart(found)
+    return tools
 
 
 class Reasoning(Part):
@@ -72,7 +80,9 @@ class InputTokensRequest(Body):
     """A system message in front; not taken over from an earlier response."""
     previous_response_id: StrictStr | None = None
     """A kept response that this one goes on from."""
-    tools: Annotated[list[AnyTool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    tools: Annotated[list[AnyTool], Field(max_length=MAX_TOOLS), AfterValidator(_few_told_apart)] = Field(
+        default_factory=list
+    )
     """Functions that the model may call."""
     tool_choice: ResponseChoice = "auto"
     """Which of them it may or must call."""
@@ -88,16 +98,6 @@ class InputTokensRequest(Body):
         kinds = [tool.get("type") for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
         searches = [f"tools.{kind}" for kind in SEARCHES if kind in kinds]
         return [*super().ignored(data), *searches]
-
-    @model_validator(mode="after")
-    def _names_tell_tools_apart(self) -> Self:
-        names = [one.tool.name for one in functions(self.tools)]
-        if len(names) > MAX_TOOLS:
-            raise ValueError(f"the 'tools' have {len(names)} functions; at most {MAX_TOOLS} are allowed")
-        twice = [name for number, name in enumerate(names) if name in names[:number]]
-        if twice:
-            raise ValueError(f"two of the 'tools' are called '{twice[0]}', so that no call could tell them apart")
-        return self
 
     @property
     def tool_use(self) -> ToolUse:

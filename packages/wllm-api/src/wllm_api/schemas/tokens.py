@@ -8,7 +8,7 @@ from pydantic import Field, StrictStr, model_validator
 
 from wllm_api.schemas.base import MAX_MESSAGES, Body, Flag, TokenId
 from wllm_api.schemas.chat import ChatMessage, TemplateVariables
-from wllm_api.schemas.tools import MAX_TOOLS, Tool
+from wllm_api.schemas.tools import Tools
 
 
 class TokenizeRequest(Body):
@@ -20,7 +20,7 @@ class TokenizeRequest(Body):
     """The text."""
     messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
     """The conversation."""
-    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    tools: Tools = Field(default_factory=list)
     """The tools that the chat template shows."""
     add_special_tokens: Flag | None = None
     """Put the model's begin token in front; absent: for texts only."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
-from pydantic import BeforeValidator, Field, StrictStr
+from pydantic import AfterValidator, BeforeValidator, Field, StrictStr
 
 from wllm_api.schemas.base import Flag, Part
 
@@ -57,6 +57,11 @@ class Tool(Part):
     function: Function
     """The function."""
 
+    @property
+    def name(self) -> str:
+        """What calls name."""
+        return self.function.name
+
     def for_template(self) -> dict[str, object]:
         """The tool as chat templates show it."""
         function: dict[str, object] = {"name": self.function.name}
@@ -65,6 +70,30 @@ class Tool(Part):
         if self.function.parameters is not None:
             function["parameters"] = self.function.parameters
         return {"type": "function", "function": function}
+
+
+class HasName(Protocol):
+    """What calls name."""
+
+    @property
+    def name(self) -> str:
+        """Unlike that of any other tool of the request."""
+
+
+AnyNamed = TypeVar("AnyNamed", bound=HasName)
+
+
+def told_apart(tools: list[AnyNamed]) -> list[AnyNamed]:
+    """The tools, if each has a name of its own; raises `ValueError` (pydantic)."""
+    seen: set[str] = set()
+    for tool in tools:
+        if tool.name in seen:
+            raise ValueError(f"two of them are called '{tool.name}', so that no call could tell them apart. Rename one")
+        seen.add(tool.name)
+    return tools
+
+
+Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS), AfterValidator(told_apart)]
 
 
 class NamedTool(Part):
@@ -117,7 +146,7 @@ class ToolUse:
     def places(self) -> dict[str, str]:
         """The field of each tool's schema, by the name of the tool."""
         fields = self.fields or [f"tools[{number}].function.parameters" for number in range(len(self.tools))]
-        return {tool.function.name: field for tool, field in zip(self.tools, fields, strict=True)}
+        return {tool.name: field for tool, field in zip(self.tools, fields, strict=True)}
 
 
 # The newer APIs take longer names than chat does.
