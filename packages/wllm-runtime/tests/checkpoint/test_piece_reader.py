@@ -105,7 +105,7 @@ def test_error_in_any_thread_surfaces_and_stops_the_others(
     with pytest.raises(MemoryError, match="no more"):
         reader.read_into({name: torch.empty(reader.shape(name)) for name in reader.names()}, done.append)
     assert sum(done) < reader.num_bytes / 2
-    assert not [thread for thread in threading.enumerate() if "wllm-read" in thread.name]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("wllm-read")]
 
 
 def test_file_cut_short_underneath_is_named(folder: Path) -> None:
