@@ -10,6 +10,8 @@ import pytest
 from answer_samples import SAMPLES, TOOLS, meaning
 from families.conftest import Family, family, templates
 
+from wllm_api.grammars import Constraint
+from wllm_api.grammars.breadth import MAX_OPTIONAL, MAX_WAYS
 from wllm_api.text import ChatTemplate, ControlTokens, Detokenizer, Tokenizer
 from wllm_api.tools import AnswerFormat
 
@@ -102,6 +104,43 @@ def test_call_may_not_end_before_it_is_complete() -> None:
         matcher.accept(token_id)
     mask = matcher.mask
     assert not any(mask[end // 8] >> end % 8 & 1 for end in real.eos_token_ids)
+
+
+TEXT = {"type": "string"}
+
+
+def an_object(name: str, count: int, value: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": {f"{name}{number}": value for number in range(count)}}
+
+
+INNER = {"outer": an_object("p", MAX_OPTIONAL, {"$ref": "#/$defs/inner"}), "inner": an_object("p", MAX_OPTIONAL, TEXT)}
+BROADEST: list[tuple[dict[str, Any], str]] = [
+    (an_object("", MAX_OPTIONAL, TEXT), '{"0": "a", "7": "b",\n  "12": "c"}'),
+    (
+        {**an_object("p", MAX_OPTIONAL, {"$ref": "#/$defs/outer"}), "$defs": INNER},
+        '{"p0": {"p1": {"p3": "a"}}, "p3": {"p4": {"p4": "b", "p5": "c"}}}',
+    ),
+    (
+        {
+            "type": "array",
+            "items": {"anyOf": [an_object(f"p{number}_", 10, TEXT) for number in range(MAX_WAYS // 40 - 1)]},
+        },
+        '[{"p3_0": "a"}, {"p1_0": "b", "p1_5": "c"}]',
+    ),
+    ({"type": "array", "items": {"enum": [{"a": number} for number in range(1000)]}}, '[{"a": 1}, {"a": 30}]'),
+]
+
+
+@pytest.mark.parametrize(("schema", "text"), BROADEST, ids=["digits", "nested", "union", "enum"])
+def test_broadest_schemas_are_followed(real: Family, schema: dict[str, Any], text: str) -> None:
+    """The compiler's limits, which depend on the vocabulary, are further away than those of the API."""
+    checker, compiler = real.grammars
+    matcher = compiler.compile(checker.check_now(Constraint("json", schema, "response_format"))).result()
+    for char in text:
+        for token_id in real.inner.encode(char, add_special_tokens=False).ids:
+            mask = matcher.mask
+            assert mask is not None and mask[token_id // 8] >> token_id % 8 & 1
+            matcher.accept(token_id)
 
 
 def test_no_user_types_a_control_token(real: Family) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from wllm_api.errors import GrammarError
-from wllm_api.grammars.closing import closed
-from wllm_api.grammars.schema_rules import Schema, check_schema, without_no_ops
+from wllm_api.grammars.notation import kept_schema
+from wllm_api.grammars.schema_rules import Schema
 from wllm_api.http_errors import InvalidRequest
 from wllm_api.model import ServedModel
 from wllm_api.tool_offer import ToolOffer
@@ -68,7 +68,9 @@ class _Holder:
         schemas: dict[str, Schema] = {}
         loose: list[str] = []
         try:
-            grammar = self._held({name: _kept(schema) for name, schema in self._offer.schemas.items()})
+            grammar = self._held(
+                {name: kept_schema(arguments_schema(schema)) for name, schema in self._offer.schemas.items()}
+            )
             return HeldCalls(grammar, or_form=self._form is not None)
         except (GrammarError, NotHeld):
             pass
@@ -76,7 +78,7 @@ class _Holder:
             name = tool.name
             place = self._offer.places[name]
             try:
-                schemas[name] = _kept(self._offer.schemas[name])
+                schemas[name] = kept_schema(arguments_schema(self._offer.schemas[name]))
                 self._held({name: schemas[name]})
             except (GrammarError, NotHeld) as error:
                 if tool.function.strict:
@@ -99,7 +101,3 @@ class _Holder:
             other=self._form,
         )
         return None if grammar is None else grammars.check_grammar_now(grammar)
-
-
-def _kept(schema: Schema) -> Schema:
-    return closed(without_no_ops(check_schema(arguments_schema(schema))))

@@ -136,9 +136,29 @@ def test_a_schema_is_compiled_beside_the_event_loop(client: httpx.Client, monkey
 
 
 def test_a_huge_schema_is_refused_before_it_is_compiled(client: httpx.Client) -> None:
-    answer = chat(client, **with_schema({"properties": {f"p{n}": {"type": "string"} for n in range(20_000)}}))
+    names = [f"p{number}" for number in range(20_000)]
+    answer = chat(client, **with_schema({"properties": {name: {} for name in names}, "required": names}))
     assert answer.status_code == 400
     assert answer.json()["error"]["message"].startswith("'response_format' cannot be used: The schema has ")
+
+
+def test_a_broad_schema_is_refused_with_the_number_the_limit_and_the_fix(client: httpx.Client) -> None:
+    """Not in the middle of an answer, where the compiler meets its limits."""
+    names = [f"p{number}" for number in range(2000)]
+    broad = {"type": "object", "properties": {name: {"type": "string"} for name in names}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": broad}}
+    strict = {"type": "function", "function": {**tool["function"], "strict": True}}  # type: ignore[dict-item]
+    for fields, param in (
+        (with_schema(broad), "response_format"),
+        ({"guided_json": broad}, "guided_json"),
+        ({"tools": [tool], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [strict]}, "tools[0].function.parameters"),
+    ):
+        error = chat(client, **fields).json()["error"]
+        assert error["param"] == param and "has 2,000 properties in a row" in error["message"]
+        assert "the limit is 100" in error["message"] and "Require more of them" in error["message"]
+    assert chat(client, tools=[tool]).headers["X-Wllm-Ignored"] == "tools[0].function.parameters"
+    assert chat(client, **with_schema({**broad, "required": names})).status_code == 200
 
 
 def test_a_deep_schema_is_refused(client: httpx.Client) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,8 @@ T = TypeVar("T")
 
 TIMEOUT_S = 10.0
 _MAX_KEPT = 256
-_MAX_PLACES = 200
+# Looking for the place of an error may compile a schema once for each of its parts.
+_PLACE_S = 1.0
 
 
 class GrammarChecker:
@@ -113,8 +115,9 @@ class GrammarChecker:
         schema = check_schema(json.loads(value) if isinstance(value, str) else value)
         shared = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
         found = ""
-        for number, (place, part) in enumerate(subschemas(schema)):
-            if number == _MAX_PLACES:
+        until = time.perf_counter() + _PLACE_S
+        for place, part in subschemas(schema):
+            if time.perf_counter() > until:
                 break
             if place and self._problem(_alone(part, shared)) == problem:
                 found = place

@@ -9,9 +9,10 @@ from typing import Any
 from llguidance import LLMatcher, grammar_from
 
 from wllm_api.errors import GrammarError
+from wllm_api.grammars.breadth import check_breadth
 from wllm_api.grammars.closing import closed
 from wllm_api.grammars.constraint import Constraint
-from wllm_api.grammars.schema_rules import check_schema, without_no_ops
+from wllm_api.grammars.schema_rules import Schema, check_schema, without_no_ops
 from wllm_sched.grammar import Grammar
 
 MAX_CHARACTERS = 256 * 1024
@@ -53,6 +54,13 @@ def schema_grammar(schema: object, *, compact: bool = False) -> Grammar:
     return Grammar(converted, bounds_numbers=True)
 
 
+def kept_schema(schema: object) -> Schema:
+    """The schema as answers are held to it; raises `GrammarError` for one that cannot be kept, with the place."""
+    checked = check_schema(schema)
+    check_breadth(checked)
+    return closed(without_no_ops(checked))
+
+
 def with_options(schema: Mapping[str, object]) -> dict[str, object]:
     """A JSON schema whose form was checked, as a part of a larger grammar."""
     return {**schema, "x-guidance": _options(compact=False)}
@@ -76,7 +84,7 @@ def _schema(value: object) -> object:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
             raise GrammarError(f"The schema is not valid JSON: {error}.") from None
-    return closed(without_no_ops(check_schema(value)))
+    return kept_schema(value)
 
 
 def _text(value: object, name: str) -> str:
