@@ -105,6 +105,12 @@ class MethodNotAllowed(HttpError):
     status = 405
 
 
+class RequestTimeout(HttpError):
+    """The rest of the request does not come."""
+
+    status = 408
+
+
 class BodyTooLarge(HttpError):
     """The request body is over the limit."""
 

@@ -7,23 +7,20 @@ Owns the sockets, the signals and the exit code. The first Ctrl+C lets running a
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import signal
 import socket
 import sys
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http import HTTPStatus
 from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from wllm_api.http_errors import ExposedWithoutKey, HeadTooLarge, HttpError, InvalidRequest, PortUnavailable
+from wllm_api.http_errors import ExposedWithoutKey, PortUnavailable
+from wllm_api.protocol import PromptProtocol
 from wllm_api.serving import Serving
 from wllm_api.sockets import bind_sockets, is_loopback
 
@@ -33,7 +30,6 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 KEEP_ALIVE_S = 75
-MAX_HEAD_BYTES = 64 * 1024
 # What is left after the grace period: closing connections and the engine's polite end.
 CLEANUP_S = 3
 
@@ -78,57 +74,6 @@ def serve(
 def _url(sock: socket.socket) -> str:
     address = sock.getsockname()
     return f"http://[{address[0]}]:{address[1]}" if ":" in address[0] else f"http://{address[0]}:{address[1]}"
-
-
-class PromptProtocol(HttpToolsProtocol):
-    """uvicorn's protocol on connections that send at once, with a limit for heads, and errors as JSON.
-
-    Otherwise the second of two small writes, and so most tokens of a stream, waits for the client to acknowledge the
-    first, which it may put off for 40 ms, on Windows for 200. asyncio sees to that only where it made the socket.
-    """
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Take a new connection (asyncio)."""
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._in_head = True
-        self._head_bytes = 0
-        super().connection_made(transport)
-
-    def data_received(self, data: bytes) -> None:
-        """Take what came (asyncio)."""
-        super().data_received(data)
-        if self._in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-                self._refuse(HeadTooLarge(f"The request's headers have more than {MAX_HEAD_BYTES:,} bytes. Send less."))
-
-    def on_message_begin(self) -> None:
-        """A request begins (httptools)."""
-        self._in_head = True
-        self._head_bytes = 0
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        """Its head has been read (httptools)."""
-        self._in_head = False
-        super().on_headers_complete()
-
-    def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are no HTTP: also a client's mistake, so also an error object."""
-        self._refuse(
-            InvalidRequest("The request is not valid HTTP/1.1. Send it with an HTTP client, with a known method.")
-        )
-
-    def _refuse(self, refusal: HttpError) -> None:
-        # Half of an answer may be on its way; another one behind it would be taken for its rest.
-        if self.cycle is None or not self.cycle.response_started or self.cycle.response_complete:
-            body = json.dumps(refusal.body()).encode()
-            head = (
-                f"HTTP/1.1 {refusal.status} {HTTPStatus(refusal.status).phrase}\r\nContent-Type: application/json\r\n"
-                f"Content-Length: {len(body)}\r\nX-Request-Id: {uuid.uuid4().hex}\r\nConnection: close\r\n\r\n"
-            )
-            self.transport.write(head.encode() + body)
-        self.transport.close()
 
 
 class ApiServer(uvicorn.Server):

@@ -9,7 +9,7 @@ import pytest
 
 from wllm_api.bodies import MAX_SHOWN, parse_object
 from wllm_api.http_errors import InvalidRequest
-from wllm_api.server import MAX_HEAD_BYTES
+from wllm_api.protocol import MAX_HEAD_BYTES
 
 GOOD = '{"a": "ä龜"}'
 

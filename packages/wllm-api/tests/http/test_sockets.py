@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from wllm_api.http_errors import PortUnavailable
-from wllm_api.server import PromptProtocol
+from wllm_api.protocol import PromptProtocol
 from wllm_api.sockets import bind_sockets, is_loopback
 
 

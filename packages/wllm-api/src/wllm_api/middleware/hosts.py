@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from wllm_api.http_errors import Forbidden
+from wllm_api.http_errors import Forbidden, InvalidRequest
 
 
 class Hosts:
@@ -22,9 +22,11 @@ class Hosts:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request (ASGI)."""
         if scope["type"] == "http":
-            host = Headers(scope=scope).get("host")
-            if host is not None and not self._is_ours(host):
-                raise Forbidden(f"The host name '{host}' is not served here. Use 127.0.0.1, or allow the name.")
+            hosts = Headers(scope=scope).getlist("host")
+            if len(hosts) > 1:
+                raise InvalidRequest("The request has several Host headers. Send one.")
+            if hosts and not self._is_ours(hosts[0]):
+                raise Forbidden(f"The host name '{hosts[0]}' is not served here. Use 127.0.0.1, or allow the name.")
         await self.app(scope, receive, send)
 
     def _is_ours(self, host: str) -> bool:
