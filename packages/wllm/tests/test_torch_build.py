@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from wllm import cli
+from wllm.doctor import torch_build
 from wllm.doctor.driver import Driver, GpuOfDriver
-from wllm.doctor.torch_build import build_for, main
+from wllm.doctor.torch_build import build_for, idle_gpu, main
 
 RTX_2060, RTX_5090 = GpuOfDriver("RTX 2060", (7, 5)), GpuOfDriver("RTX 5090", (12, 0))
 INDEX = "https://download.pytorch.org/whl"
@@ -50,3 +53,32 @@ def test_it_runs_as_a_program_without_torch() -> None:
     done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=True)
     assert done.stdout.splitlines()[-1] == f"{INDEX}/cpu"
     assert not {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()} & {"torch", "numpy", "fastapi"}
+
+
+@pytest.mark.parametrize(
+    ("library", "driver", "told"),
+    [
+        ("torch_cpu.dll", Driver(True, 13000, (RTX_2060,)), True),
+        ("libtorch_cpu.so", Driver(True, 11080, (RTX_2060,)), True),
+        ("torch_cpu.dll", Driver(loaded=False), False),
+        ("torch_cuda.dll", Driver(True, 13000, (RTX_2060,)), False),
+        ("libtorch_hip.so", Driver(True, 13000, (RTX_2060,)), False),
+    ],
+)
+def test_a_gpu_that_stays_idle_is_told(library: str, driver: Driver, told: bool, tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / library).touch()
+    text = idle_gpu(tmp_path, lambda: driver)
+    assert bool(text) is told
+    assert not told or (text.startswith("RTX 2060 stays idle") and f"--index-url {INDEX}/cu130" in text)
+
+
+@pytest.mark.parametrize("command", ["serve", "chat"])
+@pytest.mark.parametrize("device", ["auto", "cpu"])
+def test_serve_and_chat_tell_it_first(
+    command: str, device: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch_build, "idle_gpu", lambda: "it stays idle")
+    assert cli.main([command, "--device", device, "--max-num-seqs", "0"]) == 1
+    first = capsys.readouterr().err.splitlines()[0]
+    assert (first == "it stays idle") is (device == "auto")

@@ -89,6 +89,7 @@ def _add_chat(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 def _serve(args: argparse.Namespace) -> int:
     from wllm.serve import ServeOptions, serve
 
+    _tell_of_an_idle_gpu(args.device)
     options = ServeOptions(
         host=args.host,
         port=args.port,
@@ -112,8 +113,16 @@ def _serve(args: argparse.Namespace) -> int:
 def _chat(args: argparse.Namespace) -> int:
     from wllm.chat import chat
 
+    _tell_of_an_idle_gpu(args.device)
     settings = {"model": args.model, **engine_settings(args)}
     return chat(settings, system=args.system, temperature=args.temperature, max_tokens=args.max_tokens)
+
+
+def _tell_of_an_idle_gpu(device: str) -> None:
+    from wllm.doctor.torch_build import idle_gpu
+
+    if device != "cpu" and (notice := idle_gpu()):
+        complain(notice)
 
 
 def _version() -> int:

@@ -6,13 +6,16 @@ As a program it prints what pip is told for this machine, an argument a line, fo
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
+from pathlib import Path
 
 from wllm.console import complain, say
 from wllm.doctor.driver import Driver, ask_driver
+from wllm.doctor.finding import pip_command
 
 UPDATE_DRIVER = "update the NVIDIA driver (R580 or newer)"
 NEWEST = "cu130"
@@ -20,6 +23,8 @@ _INDEX = "https://download.pytorch.org/whl"
 _NEWEST_CUDA, _OLDER_CUDA, _OLDER = 13, 12, "cu126"
 # Code for these came with CUDA 12.8, so that the builds for 12.6 have none.
 _BLACKWELL = 10
+# One of them is in every build that is not for the CPU alone.
+_GPU_LIBRARIES = ("cuda", "hip", "xpu")
 
 
 def build_for(driver: Driver) -> str | None:
@@ -48,6 +53,31 @@ def torch_range() -> str:
 def pip_arguments(build: str) -> tuple[str, ...]:
     """What `pip install` is told to get a build."""
     return (f"torch{torch_range()}", "--index-url", f"{_INDEX}/{build}")
+
+
+def install_command(driver: Driver) -> str:
+    """What installs the torch that suits the driver, over whatever is there; first, where it must be, a new driver."""
+    build = build_for(driver)
+    requirement, *index = pip_arguments(build or NEWEST)
+    command = pip_command(f'install --force-reinstall "{requirement}" {" ".join(index)}')
+    return command if build else f"{UPDATE_DRIVER}, then: {command}"
+
+
+def idle_gpu(folder: Path | None = None, driver: Callable[[], Driver] = ask_driver) -> str:
+    """What to tell whose GPU stays idle because the torch in `folder` is a CPU build; empty where that is not so.
+
+    Takes milliseconds: looks at torch's libraries instead of importing it, and asks the driver only then.
+    """
+    if folder is None:
+        spec = importlib.util.find_spec("torch")
+        folder = Path(spec.origin).parent if spec is not None and spec.origin is not None else None
+    if folder is None or any(any(folder.glob(f"lib/*torch_{name}*")) for name in _GPU_LIBRARIES):
+        return ""
+    found = driver()
+    if not found.gpus:
+        return ""
+    command = install_command(found)
+    return f"{found.gpus[0].name} stays idle: this torch is a CPU build. To get one that uses it: {command}"
 
 
 def main(argv: Sequence[str] | None = None, driver: Callable[[], Driver] = ask_driver) -> int:

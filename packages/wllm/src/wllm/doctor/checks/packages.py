@@ -7,10 +7,9 @@ import re
 from collections.abc import Iterator
 from importlib import metadata
 
-from wllm.doctor.driver import Driver
 from wllm.doctor.facts import Facts
 from wllm.doctor.finding import Finding, Verdict, pip_command
-from wllm.doctor.torch_build import NEWEST, UPDATE_DRIVER, build_for, pip_arguments, torch_range
+from wllm.doctor.torch_build import UPDATE_DRIVER, install_command, torch_range
 
 WHEELS = ("wllm", "wllm-api", "wllm-cache", "wllm-kernels", "wllm-runtime", "wllm-sched")
 _ALL = "install all six wheels of one version in one command: " + pip_command(
@@ -42,7 +41,7 @@ def wheels(_: Facts) -> Iterator[Finding]:
 def torch(facts: Facts) -> Iterator[Finding]:
     """Installed, importable, of a version that works, built for the GPU and the driver that are there."""
     found = facts.torch
-    fix = _install_command(facts.driver)
+    fix = install_command(facts.driver)
     seen = f"torch {found.version}, " + (f"for CUDA {found.cuda}" if found.cuda else "a CPU build")
     if found.error:
         yield Finding(
@@ -63,14 +62,6 @@ def torch(facts: Facts) -> Iterator[Finding]:
         yield Finding("torch", Verdict.PROBLEM, seen, reason, update)
     else:
         yield Finding("torch", Verdict.OK, seen)
-
-
-def _install_command(driver: Driver) -> str:
-    """What installs the torch that suits the driver, over whatever is there."""
-    build = build_for(driver)
-    requirement, *index = pip_arguments(build or NEWEST)
-    command = pip_command(f'install --force-reinstall "{requirement}" {" ".join(index)}')
-    return command if build else f"{UPDATE_DRIVER}, then: {command}"
 
 
 def _mend(error: str, command: str) -> str:
