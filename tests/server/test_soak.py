@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 SOAK = Path(__file__).parents[2] / "bench" / "soak.py"
+# torch opens text without an encoding.
+WARNINGS = ("-W", "error", "-W", "ignore::EncodingWarning")
 
 
 def soak(folder: Path, minutes: float, *flags: str) -> dict[str, Any]:
     summary = folder / "summary.json"
-    command = [sys.executable, "-W", "error", str(SOAK), "--minutes", str(minutes), "--json", str(summary)]
+    command = [sys.executable, *WARNINGS, str(SOAK), "--minutes", str(minutes), "--json", str(summary)]
     command += ["--", *flags]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=minutes * 60 + 300)
     print(done.stdout)

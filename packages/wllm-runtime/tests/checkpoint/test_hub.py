@@ -214,7 +214,7 @@ def test_without_the_right_to_link(
     assert checkpoint.weights is not None and len(list(checkpoint.weights.names())) > 10
     assert not any(path.is_symlink() for path in checkpoint.path.iterdir())
     assert caplog.text.count("symbolic link") == 1
-    assert len(recwarn) == 0
+    assert not [warning for warning in recwarn if issubclass(warning.category, UserWarning)]  # the hub client's own
 
 
 def test_unknown_model(hub: Hub) -> None:
