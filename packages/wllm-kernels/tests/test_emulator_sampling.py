@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from agreement_tokens import make_draw, make_edits
 from emulator.backend import Emulator
 from torch import Tensor
 
 from wllm_kernels import Draw, InvalidArgument, LogitBias, Penalties, dispatch, sample, sample_workspace_bytes
 from wllm_kernels.device import logits as device_logits
 from wllm_kernels.device import sampling
+from wllm_kernels.selfcheck.agreement_tokens import make_draw, make_edits
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 

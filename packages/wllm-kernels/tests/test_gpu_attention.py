@@ -6,9 +6,18 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from agreement import FP8, Mask, Shape, assert_attention, attend, check_attention, make_step, plan_of
 
 from wllm_kernels import paged_attention
+from wllm_kernels.selfcheck.agreement import (
+    FP8,
+    Mask,
+    Shape,
+    assert_attention,
+    attend,
+    check_attention,
+    make_step,
+    plan_of,
+)
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("device_code")]
 

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from agreement import Mask, Shape, Step, assert_attention, make_step, plan_of
-from agreement_tokens import BLOCK, MAX_BLOCKS, MAX_TOKENS, SLOTS, make_draw, make_rows, to_device
 from torch import Tensor
 
 from wllm_kernels import (
@@ -20,6 +18,16 @@ from wllm_kernels import (
     rms_norm,
     sample,
     step_inputs,
+)
+from wllm_kernels.selfcheck.agreement import Mask, Shape, Step, assert_attention, make_step, plan_of
+from wllm_kernels.selfcheck.agreement_tokens import (
+    BLOCK,
+    MAX_BLOCKS,
+    MAX_TOKENS,
+    SLOTS,
+    make_draw,
+    make_rows,
+    to_device,
 )
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("device_code")]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from agreement import FP8, Rotation, Shape, check_activation, check_norm, check_rope
-from agreement_tokens import check_copy_blocks, check_step, check_swap_blocks
 
 from wllm_kernels import Activation
+from wllm_kernels.selfcheck.agreement import FP8, Rotation, Shape, check_activation, check_norm, check_rope
+from wllm_kernels.selfcheck.agreement_tokens import check_copy_blocks, check_step, check_swap_blocks
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("device_code")]
 

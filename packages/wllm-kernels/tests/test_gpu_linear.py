@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from agreement import check_linear
 from test_gpu_graphs import capture
 
 from wllm_kernels import PackedLinear, linear, pack_linear
+from wllm_kernels.selfcheck.agreement import check_linear
 
 pytestmark = pytest.mark.gpu
 

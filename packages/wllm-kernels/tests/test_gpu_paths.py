@@ -1,4 +1,4 @@
-"""The other ways to machine code, and compute-sanitizer: each runs `exercise.py` in a process of its own."""
+"""The other ways to machine code, and compute-sanitizer: each runs the self-check in a process of its own."""
 
 from __future__ import annotations
 
@@ -18,13 +18,11 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no NVIDIA GPU"),
 ]
 
-EXERCISE = Path(__file__).with_name("exercise.py")
-
 
 def run(*before: str, **environment: str) -> str:
     """The output of the program, which must succeed."""
     result = subprocess.run(
-        [*before, sys.executable, str(EXERCISE)],
+        [*before, sys.executable, "-m", "wllm_kernels.selfcheck"],
         env=os.environ | environment,
         capture_output=True,
         encoding="utf-8",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from agreement_tokens import check_logprobs, check_sample
+
+from wllm_kernels.selfcheck.agreement_tokens import check_logprobs, check_sample
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("device_code")]
 

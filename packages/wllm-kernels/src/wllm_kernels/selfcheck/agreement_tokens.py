@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ from wllm_kernels import (
     swap_blocks,
 )
 
+Options = TypeVar("Options", Draw, LogitBias, Penalties)
 SLOTS, MAX_TOKENS, MAX_BLOCKS, BLOCK = 40, 600, 40, 16
 
 
@@ -114,10 +116,10 @@ def make_draw(rows: int, vocab: int, *, filters: bool) -> Draw:
     )
 
 
-def to_device(options: Draw | LogitBias | Penalties, device: str) -> Draw | LogitBias | Penalties:
+def to_device(options: Options, device: str) -> Options:
     """The same options in the memory of a device."""
-    names = options.__dataclass_fields__
-    return type(options)(*(None if (v := getattr(options, n)) is None else v.to(device) for n in names))
+    tensors: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(options)}
+    return replace(options, **{name: tensor.to(device) for name, tensor in tensors.items() if tensor is not None})
 
 
 def make_edits(rows: int, vocab: int) -> tuple[LogitBias, Tensor, Penalties]:
@@ -144,10 +146,10 @@ def check_sample(device: str, dtype: torch.dtype, rows: int, vocab: int, *, filt
     expected = sample(logits, draw=draw, bias=bias, bitmask=bitmask, penalties=penalties)
     actual = sample(
         logits.to(device),
-        draw=to_device(draw, device),  # type: ignore[arg-type]
-        bias=None if bias is None else to_device(bias, device),  # type: ignore[arg-type]
+        draw=to_device(draw, device),
+        bias=None if bias is None else to_device(bias, device),
         bitmask=None if bitmask is None else bitmask.to(device),
-        penalties=None if penalties is None else to_device(penalties, device),  # type: ignore[arg-type]
+        penalties=None if penalties is None else to_device(penalties, device),
     ).cpu()
     greedy = draw.temperature == 0
     assert torch.equal(actual[greedy], expected[greedy])

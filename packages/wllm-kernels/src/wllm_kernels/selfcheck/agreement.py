@@ -1,4 +1,4 @@
-"""Each op on a device against its reference on the CPU, on the same rounded inputs; used by the GPU tests.
+"""Each op of a layer on a device against its reference on the CPU, on the same rounded inputs.
 
 A check builds its inputs, runs the public function on `device` and the plain-torch reference on CPU copies, and asserts
 that they agree as far as the dtypes allow. Memory that no row owns holds NaN (or what stands for it in the cache's
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from wllm_kernels import (
     Activation,
+    AttentionPlan,
     act_mul,
     attention_plan,
     linear,
@@ -71,6 +72,7 @@ class Step:
 
     @property
     def tables(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Blocks, lengths and query counts, as the op takes them."""
         return self.block_table, self.seq_lens, self.cu_q
 
     def to(self, device: str) -> Step:
@@ -113,20 +115,20 @@ def _stored(kv: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
     return cells.clamp(-127, 127).to(torch.int8), scale
 
 
-def attend(step: Step, mask: Mask, **options: object) -> Tensor:
+def attend(step: Step, mask: Mask, *, plan: AttentionPlan | None = None, workspace: Tensor | None = None) -> Tensor:
     """The op, into a result that held NaN."""
     out = torch.full_like(step.q, torch.nan)
     return paged_attention(
         step.q, step.kv, *step.tables, scale=step.shape.dim**-0.5, causal=mask.causal, window=mask.window,
-        softcap=mask.softcap, kv_scale=step.kv_scale, out=out, **options,  # type: ignore[arg-type]
+        softcap=mask.softcap, kv_scale=step.kv_scale, plan=plan, workspace=workspace, out=out,
     )  # fmt: skip
 
 
-def plan_of(step: Step, mask: Mask, **options: object):  # noqa: ANN201 - opaque, as it is to any caller
+def plan_of(step: Step, mask: Mask, *, out: AttentionPlan | None = None) -> AttentionPlan:
     """The plan of the step."""
     return attention_plan(
         step.kv, *step.tables, num_heads=step.shape.heads, causal=mask.causal, window=mask.window,
-        max_queries=step.max_queries, **options,  # type: ignore[arg-type]
+        max_queries=step.max_queries, out=out,
     )  # fmt: skip
 
 
@@ -176,14 +178,14 @@ def assert_near(actual: Tensor, expected: Tensor, floor: float = 1e-5) -> None:
 
 
 def check_norm(device: str, dtype: torch.dtype, rows: int, size: int, *, residual: bool, offset: float) -> None:
+    """With and without a residual, which becomes the sum."""
     x, weight = torch.randn(rows, size).to(dtype), torch.randn(size).to(dtype)
     total = torch.randn(rows, size).to(dtype) if residual else None
     moved = None if total is None else total.to(device, copy=True)
-    options = {"weight_offset": offset}
     if moved is None:
-        out = rms_norm(x.to(device), weight.to(device), 1e-5, **options)
+        out = rms_norm(x.to(device), weight.to(device), 1e-5, weight_offset=offset)
     else:
-        out, _ = rms_norm(x.to(device), weight.to(device), 1e-5, moved, **options)
+        out, _ = rms_norm(x.to(device), weight.to(device), 1e-5, moved, weight_offset=offset)
     expected = torch.empty_like(x)
     reference.rms_norm(x, weight, 1e-5, total, offset, expected)
     assert_near(out, expected)
@@ -192,6 +194,7 @@ def check_norm(device: str, dtype: torch.dtype, rows: int, size: int, *, residua
 
 
 def check_activation(device: str, dtype: torch.dtype, rows: int, size: int, kind: Activation) -> None:
+    """Gated by each of the functions."""
     x = (torch.randn(rows, 2 * size) * 3).to(dtype)
     expected = torch.empty(rows, size, dtype=dtype)
     reference.act_mul(x, kind, expected)
@@ -232,20 +235,20 @@ def check_rope(device: str, shape: Shape, rotation: Rotation, tokens: int) -> No
     cos_sin = torch.cat((angles.cos(), angles.sin()), 1)
     cells = torch.randperm(blocks * shape.block)[:tokens]
     cells[::5] = -1
-    norms = [torch.rand(shape.dim).to(shape.dtype) if rotation.head_norms else None for _ in range(2)]
+    q_norm, k_norm = (torch.rand(shape.dim).to(shape.dtype) if rotation.head_norms else None for _ in range(2))
     dtype = shape.cache or shape.dtype
     untouched = torch.full((blocks, 2, shape.kv_heads, shape.block, shape.dim), 77.0).to(dtype)
     scales = torch.full(untouched.shape[:4], 7.0).half() if dtype == torch.int8 else None
     kv, kv_scale = untouched.to(device, copy=True), None if scales is None else scales.to(device, copy=True)
     q = rope_kv_write(
         qkv.to(device), positions.to(device), cos_sin.to(device), kv, cells.to(device), num_heads=shape.heads,
-        num_kv_heads=shape.kv_heads, q_norm=_on(norms[0], device), k_norm=_on(norms[1], device),
+        num_kv_heads=shape.kv_heads, q_norm=_on(q_norm, device), k_norm=_on(k_norm, device),
         interleaved=rotation.interleaved, kv_scale=kv_scale,
     )  # fmt: skip
     expected = torch.full((tokens, shape.heads, shape.dim), torch.nan, dtype=shape.dtype)
     reference.rope_kv_write(
-        qkv, positions, cos_sin, untouched, cells, shape.heads, shape.kv_heads, *norms, 1e-6, rotation.interleaved,
-        scales, (), expected,
+        qkv, positions, cos_sin, untouched, cells, shape.heads, shape.kv_heads, q_norm, k_norm, 1e-6,
+        rotation.interleaved, scales, (), expected,
     )  # fmt: skip
     step = TWO_ULPS[shape.dtype] * float(expected.abs().max())
     torch.testing.assert_close(q.cpu().float(), expected.float(), rtol=0.0, atol=step)
