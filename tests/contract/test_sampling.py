@@ -119,6 +119,16 @@ def test_least_length(complete: Ask, ids: Ids) -> None:
     assert complete(min_tokens=4, **fields).usage.completion_tokens >= 4
 
 
+def test_least_length_holds_as_long_as_the_form_may_go_on(complete: Ask, ids: Ids) -> None:
+    """A form that is complete ends the answer, whatever `min_tokens` says; before that no end is chosen."""
+    (short,) = complete(max_tokens=20, min_tokens=12, guided_regex="[0-9]{3}").choices
+    assert len(short.text) == 3 and short.finish_reason == "stop"
+    (end,) = ids("<|im_end|>")
+    fields: Any = {"guided_regex": "[ab]+", "logit_bias": {str(end): 100}, "max_tokens": 20}
+    assert complete(**fields).usage.completion_tokens == 2
+    assert complete(min_tokens=12, **fields).usage.completion_tokens == 13
+
+
 def test_prompt_is_truncated_from_the_left(complete: Ask, ids: Ids) -> None:
     answer = complete("Some words in front. " * 20 + COUNT, truncate_prompt_tokens=len(ids(COUNT)), max_tokens=2)
     assert answer.usage.prompt_tokens == len(ids(COUNT))

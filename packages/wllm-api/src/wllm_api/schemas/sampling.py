@@ -137,7 +137,7 @@ class SamplingFields(Body):
     """The older spelling of `structured_outputs.grammar`."""
 
     min_tokens: Count = 0
-    """No end token and no stop string ends the answer before it has so many tokens."""
+    """No end token and no stop string ends the answer before it has so many tokens; a form that is complete does."""
     ignore_eos: Flag = False
     """Go on past the model's own end tokens."""
     stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_IDS)] = Field(default_factory=list)
