@@ -54,15 +54,18 @@ class Requests:
 
 
 def route_of(scope: Scope) -> str:
-    """The path of the route that took the request, with the names of its parameters in their places."""
+    """The declared path of the route that took the request, with the names of its parameters in their places."""
     path: str = scope["path"]
-    if "route" not in scope:
+    route = scope.get("route")
+    if route is None:
         # What was refused in front of the router, for its key or its rate, is told by the name of a route without any.
         return path if path in scope["app"].openapi()["paths"] else UNKNOWN_ROUTE
-    # The route's own `path` lacks the prefix that its router was included with.
-    for name, value in scope.get("path_params", {}).items():
-        path = path.replace(f"/{value}", f"/{{{name}}}", 1)
-    return path
+    declared: str = route.path_format
+    if route.path_regex.match(path):
+        return declared
+    # It may not know the prefix that its router was included with: one part, and not the client's own text, since it
+    # was found by it.
+    return f"/{path.split('/')[1]}{declared}"
 
 
 def line_of(record: RequestRecord, method: str, route: str, status: int, request_id: str) -> str:
