@@ -5,6 +5,7 @@ A hostile value is JSON text, not an object: most of them are no JSON, or not wh
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
@@ -110,10 +111,33 @@ SMALL = (
 )  # fmt: skip
 
 
+# Names that objects inside of requests have, so that nested values get behind the checks of their kinds.
+_NAMES = (
+    "type", "text", "role", "content", "format", "effort", "source", "name", "arguments", "function", "tool_calls",
+    "input", "id", "parameters", "schema", "tools", "mode", "thinking", "x",
+)  # fmt: skip
+_WORDS: tuple[Any, ...] = (
+    "", "x", "text", "user", "assistant", "function", "tool_use", "tool_result", "json_schema", "allowed_tools", "auto",
+    "reasoning", "message", -1, 0, 2**70, 0.5, 1e308, True, None, "🫠", "\x00",
+)  # fmt: skip
+
+
+def _nested(rng: random.Random, depth: int = 0) -> Any:
+    kind = rng.random()
+    if depth > 3 or kind < 0.4:
+        return rng.choice(_WORDS)
+    if kind < 0.6:
+        return [_nested(rng, depth + 1) for _ in range(rng.randint(0, 3))]
+    return {rng.choice(_NAMES): _nested(rng, depth + 1) for _ in range(rng.randint(1, 4))}
+
+
 def hostile(rng: random.Random) -> str:
     """The JSON text of a value that somebody forgot to expect."""
-    if rng.random() < 0.75:
+    kind = rng.random()
+    if kind < 0.55:
         return rng.choice(SMALL)
+    if kind < 0.8:
+        return json.dumps(_nested(rng))
     length = rng.choice((100, 5000, 100_000))
     depth = rng.choice((20, 300, rng.randrange(800, 1000), rng.randrange(800, 1000), 2000, 100_000))
     match rng.randrange(7):

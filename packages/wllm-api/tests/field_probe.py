@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 import httpx
 import pytest
+from server_client import ServerClient
 
 from wllm_api.schemas.base import Body, Part
 from wllm_api.testing import sse_data
@@ -132,7 +133,7 @@ class Seen:
 class Probe:
     """A server, and what reaches its engine."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: ServerClient) -> None:
         self._client = client
         self._jobs: list[Job] = []
         submit = client.engine.submit
@@ -148,13 +149,12 @@ class Probe:
         self._jobs.clear()
         answer = self._client.post(path, json=body)
         jobs = list(self._jobs)
-        prompts = [self._client.post("/detokenize", json={"tokens": ids}).json()["prompt"] for ids, _ in jobs]
+        prompts = [self._client.text_of(ids) for ids, _ in jobs]
         return Seen(answer, jobs, prompts)
 
     def get(self, path: str) -> httpx.Response:
         """The answer to a request without a body."""
-        answer: httpx.Response = self._client.get(path)
-        return answer
+        return self._client.get(path)
 
     def check(self, path: str, case: Case) -> None:
         """The case's check holds, and would not if the server ignored the field."""

@@ -51,7 +51,7 @@ class ServedModel:
             try:
                 self.template = ChatTemplate(info.chat_template, info.special_tokens, control)
             except TemplateError as error:
-                self.template_error = f"its chat template does not work: {error}"
+                self.template_error = f"its chat template does not work: {str(error).removesuffix('.')}"
                 logger.warning("chat is not available for this model: %s", self.template_error)
 
     @property

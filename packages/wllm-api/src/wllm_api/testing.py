@@ -55,5 +55,20 @@ def sse_data(lines: Iterable[str]) -> Iterator[dict[str, object] | None]:
         yield None if data == "[DONE]" else json.loads(data, parse_constant=_refuse)
 
 
+def sse_events(lines: Iterable[str]) -> Iterator[dict[str, object]]:
+    """The objects of a stream of named server-sent events, strictly parsed; an event's name is its object's type."""
+    name = None
+    for line in lines:
+        if line.startswith("event: "):
+            name = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            event = json.loads(line.removeprefix("data: "), parse_constant=_refuse)
+            assert event["type"] == name, f"{event} behind the name {name!r}"
+            name = None
+            yield event
+        else:
+            assert not line, f"not an event line: {line!r}"
+
+
 def _refuse(name: str) -> float:
     raise AssertionError(f"{name} is not JSON")

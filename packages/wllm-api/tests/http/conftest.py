@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-import httpx
 import pytest
-from fastapi import FastAPI
+from server_client import ServerClient
 
 from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
@@ -29,13 +28,6 @@ CALLS = "".join(
 
 FACTORY = "wllm_api.engine.scripted:create_scripted_engine"
 POOLER = "wllm_api.engine.scripted_pooler:create_scripted_pooler"
-
-
-class ServerClient(httpx.Client):
-    """A client that also knows its server's parts, which live in this process."""
-
-    engine: EngineProcess
-    app: FastAPI
 
 
 StartServer = Callable[..., AbstractContextManager[ServerClient]]
@@ -74,7 +66,7 @@ def cross_encoder() -> Iterator[ServerClient]:
 
 
 @pytest.fixture(scope="session")
-def client() -> Iterator[httpx.Client]:
+def client() -> Iterator[ServerClient]:
     """A client of the shared server."""
     with _started() as client:
         yield client
@@ -87,7 +79,7 @@ def templates() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def thinker() -> Iterator[httpx.Client]:
+def thinker() -> Iterator[ServerClient]:
     """A server that always thinks "I must look.", says "One moment.", and asks for the weather in two towns."""
     reply = f"I must look.\n</think>\n\nOne moment.\n{CALLS}"
     with _started(chat_template=THOUGHT_TEMPLATE, reply=reply) as client:
@@ -95,10 +87,10 @@ def thinker() -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[Any]]:
+def sent(monkeypatch: pytest.MonkeyPatch) -> Callable[[ServerClient], list[Any]]:
     """A function: watch what a server's engine is given, as (prompt ids, parameters)."""
 
-    def watch(client: Any) -> list[Any]:
+    def watch(client: ServerClient) -> list[Any]:
         seen: list[Any] = []
         submit = client.engine.submit
 

@@ -1,6 +1,5 @@
 """/v1/messages with Anthropic's own SDK, and byte by byte where the SDK would hide something."""
 
-import json
 import os
 import signal
 from collections.abc import Iterator
@@ -10,20 +9,18 @@ import anthropic
 import httpx
 import pytest
 from anthropic.types import MessageParam, TextBlock
+from server_client import ServerClient
 
 from wllm_api.settings import Access, Limits
+from wllm_api.testing import sse_events
 
 USER: list[MessageParam] = [{"role": "user", "content": "Say hi."}]
 REPLY = "Here is the English alphabet: ABC 🫠龜👩‍👩‍👧 é, and\nso on."
 
 
-def sdk_of(client: httpx.Client, **options: Any) -> anthropic.Anthropic:
-    return anthropic.Anthropic(base_url=str(client.base_url), **{"api_key": "none", "max_retries": 0, **options})
-
-
 @pytest.fixture
-def sdk(client: httpx.Client) -> Iterator[anthropic.Anthropic]:
-    with sdk_of(client) as sdk:
+def sdk(client: ServerClient) -> Iterator[anthropic.Anthropic]:
+    with client.anthropic_sdk() as sdk:
         yield sdk
 
 
@@ -34,12 +31,12 @@ def alphabet(start_server: Any) -> Iterator[Any]:
         yield client
 
 
-def post(client: httpx.Client, path: str = "/v1/messages", **fields: Any) -> httpx.Response:
+def post(client: ServerClient, path: str = "/v1/messages", **fields: Any) -> httpx.Response:
     body = {"max_tokens": 20, "messages": USER, **fields}
     return client.post(path, json={name: value for name, value in body.items() if value is not ...})
 
 
-def refused(client: httpx.Client, path: str = "/v1/messages", **fields: Any) -> str:
+def refused(client: ServerClient, path: str = "/v1/messages", **fields: Any) -> str:
     answer = post(client, path, **fields)
     assert answer.status_code == 400, answer.text
     body = answer.json()
@@ -50,33 +47,22 @@ def refused(client: httpx.Client, path: str = "/v1/messages", **fields: Any) -> 
     return message
 
 
-def events_of(client: httpx.Client, **fields: Any) -> list[dict[str, Any]]:
-    events = []
-    name = None
+def events_of(client: ServerClient, **fields: Any) -> list[dict[str, Any]]:
     body = {"max_tokens": 400, "messages": USER, **fields, "stream": True}
     with client.stream("POST", "/v1/messages", json=body) as answer:
         assert answer.status_code == 200, answer.read()
         assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
-        for line in answer.iter_lines():
-            if line.startswith("event: "):
-                name = line.removeprefix("event: ")
-            elif line.startswith("data: "):
-                data = json.loads(line.removeprefix("data: "))
-                assert data["type"] == name, "each event has its name on a line of its own"
-                events.append(data)
-            else:
-                assert line == ""
-    return events
+        return list(sse_events(answer.iter_lines()))
 
 
-def prompt_of(client: httpx.Client, **fields: Any) -> int:
+def prompt_of(client: ServerClient, **fields: Any) -> int:
     count: int = (
         post(client, "/v1/messages/count_tokens", max_tokens=..., **fields).raise_for_status().json()["input_tokens"]
     )
     return count
 
 
-def tokens_of(client: httpx.Client, messages: list[dict[str, str]], **fields: Any) -> int:
+def tokens_of(client: ServerClient, messages: list[dict[str, str]], **fields: Any) -> int:
     """What the tokenizer route counts for the same conversation."""
     count: int = client.post("/tokenize", json={"messages": messages, **fields}).raise_for_status().json()["count"]
     return count
@@ -93,7 +79,7 @@ def test_message(sdk: anthropic.Anthropic) -> None:
     assert answer._request_id
 
 
-def test_shape(client: httpx.Client) -> None:
+def test_shape(client: ServerClient) -> None:
     answer = post(client).json()
     assert answer.keys() == {"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"}
     assert answer["usage"].keys() == {
@@ -108,7 +94,7 @@ def test_shape(client: httpx.Client) -> None:
     ({"stop_sequences": ["Here"]}, "stop_sequence", "Here"),
     ({"max_tokens": 1_000_000, "stop_sequences": ["🫠龜"]}, "stop_sequence", "🫠龜"),
 ])  # fmt: skip
-def test_streamed_is_whole(alphabet: httpx.Client, fields: dict[str, Any], reason: str, sequence: str | None) -> None:
+def test_streamed_is_whole(alphabet: ServerClient, fields: dict[str, Any], reason: str, sequence: str | None) -> None:
     whole = post(alphabet, **{"max_tokens": 400, **fields}).json()
     assert (whole["stop_reason"], whole["stop_sequence"]) == (reason, sequence)
     text = whole["content"][0]["text"]
@@ -148,27 +134,12 @@ def test_sdk_stream(sdk: anthropic.Anthropic) -> None:
     assert final.usage.output_tokens == whole.usage.output_tokens
 
 
-def test_cached_tokens_are_no_input_tokens(client: httpx.Client) -> None:
+def test_cached_tokens_are_no_input_tokens(client: ServerClient) -> None:
     messages = [{"role": "user", "content": "A question for this API alone, long enough to fill some blocks of cache."}]
     first, second = (post(client, messages=messages).json()["usage"] for _ in range(2))
     assert first["cache_read_input_tokens"] < second["cache_read_input_tokens"]
     assert second["cache_read_input_tokens"] >= 16
     assert total_input(first) == total_input(second) == prompt_of(client, messages=messages)
-
-
-def test_sampling_fields_reach_the_engine(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    submit = client.engine.submit
-
-    def spy(token_ids: Any, params: Any) -> Any:
-        seen.append(params)
-        return submit(token_ids, params)
-
-    monkeypatch.setattr(client.engine, "submit", spy)
-    post(client, temperature=0.25, top_p=0.5, top_k=7, stop_sequences=["x"], max_tokens=9).raise_for_status()
-    (params,) = seen
-    assert (params.temperature, params.top_p, params.top_k) == (0.25, 0.5, 7)
-    assert (params.stop, params.max_tokens, params.n) == (("x",), 9, 1)
 
 
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -189,12 +160,12 @@ HI = {"role": "user", "content": "Hi"}
     ({"messages": [HI, {"role": "assistant", "content": "Yes?"}, HI]},
      [HI, {"role": "assistant", "content": "Yes?"}, HI]),
 ])  # fmt: skip
-def test_conversations(client: httpx.Client, fields: dict[str, Any], messages: list[dict[str, str]]) -> None:
+def test_conversations(client: ServerClient, fields: dict[str, Any], messages: list[dict[str, str]]) -> None:
     assert prompt_of(client, **fields) == tokens_of(client, messages)
     assert total_input(post(client, **fields).json()["usage"]) == tokens_of(client, messages)
 
 
-def test_final_assistant_turn_is_continued(client: httpx.Client) -> None:
+def test_final_assistant_turn_is_continued(client: ServerClient) -> None:
     messages = [HI, {"role": "assistant", "content": "The best answer is ("}]
     fields = {"continue_final_message": True, "add_generation_prompt": False}
     assert prompt_of(client, messages=messages) == tokens_of(client, messages, **fields)
@@ -242,7 +213,7 @@ def test_sdk_counts_tokens(sdk: anthropic.Anthropic) -> None:
     ({"output_format": {"type": "json_schema", "schema": {}}}, "output_format"),
     ({"output_config": 3}, "output_config"), ({"mcp_servers": [{}]}, "mcp_servers"),
 ])  # fmt: skip
-def test_what_cannot_be_done_is_refused(client: httpx.Client, fields: dict[str, Any], words: str) -> None:
+def test_what_cannot_be_done_is_refused(client: ServerClient, fields: dict[str, Any], words: str) -> None:
     assert words in refused(client, **fields)
     assert words in refused(client, **{"stream": True, **fields})
 
@@ -253,13 +224,13 @@ def test_what_cannot_be_done_is_refused(client: httpx.Client, fields: dict[str, 
     {"system": None, "temperature": None, "top_p": None, "top_k": None, "stop_sequences": None, "stream": None},
     {"output_config": {"effort": "low"}}, {"temperature": 0}, {"top_k": 0}, {"top_k": 10**9},
 ])  # fmt: skip
-def test_harmless_fields_pass(client: httpx.Client, fields: dict[str, Any]) -> None:
+def test_harmless_fields_pass(client: ServerClient, fields: dict[str, Any]) -> None:
     answer = post(client, **fields)
     assert answer.status_code == 200, answer.text
     assert "x-wllm-ignored" not in answer.headers
 
 
-def test_unknown_fields_are_named(client: httpx.Client) -> None:
+def test_unknown_fields_are_named(client: ServerClient) -> None:
     answer = post(client, zzz=1, messages=[{**HI, "mood": "good"}])
     assert answer.headers["x-wllm-ignored"] == "zzz, messages.mood"
 
@@ -272,13 +243,7 @@ def test_more_tokens_than_fit_end_with_the_context(start_server: Any) -> None:
         assert events_of(client, max_tokens=32_000)[-2]["delta"]["stop_reason"] == "model_context_window_exceeded"
 
 
-def test_prompt_that_does_not_fit(client: httpx.Client) -> None:
-    message = refused(client, messages=[{"role": "user", "content": "word " * 9000}])
-    assert message.startswith("prompt is too long: ")
-    assert " tokens > 4095 maximum" in message
-
-
-def test_errors_have_their_classes(sdk: anthropic.Anthropic, client: httpx.Client) -> None:
+def test_errors_have_their_classes(sdk: anthropic.Anthropic, client: ServerClient) -> None:
     with pytest.raises(anthropic.NotFoundError) as unknown:
         sdk.messages.create(model="nope", max_tokens=5, messages=USER)
     assert isinstance(unknown.value.body, dict)
@@ -287,48 +252,11 @@ def test_errors_have_their_classes(sdk: anthropic.Anthropic, client: httpx.Clien
         sdk.messages.create(model="scripted", max_tokens=0, messages=USER)
 
 
-@pytest.mark.parametrize(("method", "path", "status", "kind"), [
-    ("GET", "/v1/messages", 405, "invalid_request_error"), ("POST", "/v1/messages/batches", 404, "not_found_error"),
-    ("GET", "/messages", 405, "invalid_request_error"), ("GET", "//v1//messages", 405, "invalid_request_error"),
-])  # fmt: skip
-def test_routing_errors(client: httpx.Client, method: str, path: str, status: int, kind: str) -> None:
-    answer = client.request(method, path)
-    assert answer.status_code == status
-    assert answer.json()["error"]["type"] == kind
-    assert status != 405 or answer.headers["allow"] == "POST"
-
-
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[]", b'{"max_tokens": NaN}', b'"x"'])
-def test_bad_bodies(client: httpx.Client, body: bytes) -> None:
-    answer = client.post("/v1/messages", content=body)
-    assert answer.status_code == 400
-    assert answer.json()["type"] == "error"
-
-
-def test_other_paths_keep_their_errors(client: httpx.Client) -> None:
-    for path in ("/v1/nope", "/v1/messagesx", "/v1/chat/completions"):
-        assert "code" in client.get(path).json()["error"]
-
-
-def test_body_too_large(start_server: Any) -> None:
-    with start_server(limits=Limits(max_body_bytes=100)) as client:
-        answer = post(client, system="x" * 200)
-        assert answer.status_code == 413
-        assert answer.json()["error"]["type"] == "request_too_large"
-
-
-def test_too_many_waiting(start_server: Any) -> None:
-    with start_server(limits=Limits(max_waiting=0)) as client:
-        answer = post(client)
-        assert (answer.status_code, answer.json()["error"]["type"]) == (529, "overloaded_error")
-        assert answer.headers["retry-after"]
-
-
 def test_loading(start_server: Any) -> None:
     with start_server(ready=False, load_s=2.0) as client:
         answer = post(client)
         assert (answer.status_code, answer.json()["error"]["type"]) == (503, "api_error")
-        with sdk_of(client, max_retries=3) as sdk:
+        with client.anthropic_sdk(max_retries=3) as sdk:
             assert sdk.messages.create(model="scripted", max_tokens=5, messages=USER).content
 
 
@@ -344,15 +272,15 @@ def test_keys(start_server: Any) -> None:
         for headers in ({}, {"x-api-key": ""}, {"x-api-key": "wrong"}, {"x-api-key": "first2"}):
             answer = client.post("/v1/messages", json={}, headers=headers)
             assert (answer.status_code, answer.json()["error"]["type"]) == (401, "authentication_error")
-        with sdk_of(client, api_key="first") as sdk:
+        with client.anthropic_sdk(api_key="first") as sdk:
             assert sdk.messages.create(model="scripted", max_tokens=1, messages=USER).content
-        with sdk_of(client, api_key="wrong") as sdk, pytest.raises(anthropic.AuthenticationError):
+        with client.anthropic_sdk(api_key="wrong") as sdk, pytest.raises(anthropic.AuthenticationError):
             sdk.messages.create(model="scripted", max_tokens=1, messages=USER)
-        with anthropic.Anthropic(base_url=str(client.base_url), auth_token="first", max_retries=0) as sdk:
+        with client.anthropic_sdk(api_key=None, auth_token="first") as sdk:
             assert sdk.messages.create(model="scripted", max_tokens=1, messages=USER).content
 
 
-def test_foreign_origin(client: httpx.Client) -> None:
+def test_foreign_origin(client: ServerClient) -> None:
     answer = client.post("/v1/messages", json={}, headers={"Origin": "https://evil.example"})
     assert (answer.status_code, answer.json()["error"]["type"]) == (403, "permission_error")
 
@@ -360,14 +288,17 @@ def test_foreign_origin(client: httpx.Client) -> None:
 def test_pings_are_events(start_server: Any) -> None:
     with start_server(limits=Limits(ping_interval_s=0.1), step_s=2.6) as client:
         names = [event["type"] for event in events_of(client, max_tokens=1)]
-        with sdk_of(client) as sdk, sdk.messages.stream(model="scripted", max_tokens=1, messages=USER) as stream:
+        with (
+            client.anthropic_sdk() as sdk,
+            sdk.messages.stream(model="scripted", max_tokens=1, messages=USER) as stream,
+        ):
             assert stream.get_final_message().stop_reason == "max_tokens"
     assert names.count("ping") >= 2
     assert next(name for name in names if name != "ping") == "message_start"
 
 
 def test_engine_that_dies_in_the_stream(start_server: Any) -> None:
-    with start_server(step_s=0.01, reply="a" * 3000) as client, sdk_of(client) as sdk:
+    with start_server(step_s=0.01, reply="a" * 3000) as client, client.anthropic_sdk() as sdk:
         stream = sdk.messages.create(model="scripted", max_tokens=3000, messages=USER, stream=True)
         assert next(event for event in stream if event.type == "content_block_delta")
         os.kill(client.engine.pid, signal.SIGTERM)

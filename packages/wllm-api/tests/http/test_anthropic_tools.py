@@ -8,6 +8,9 @@ import anthropic
 import httpx
 import pydantic
 import pytest
+from server_client import ServerClient
+
+from wllm_api.testing import sse_events
 
 USER: list[Any] = [{"role": "user", "content": "Weather in Paris?"}]
 WEATHER: dict[str, Any] = {
@@ -20,31 +23,24 @@ THINK: Any = {"type": "enabled", "budget_tokens": 2048}
 CITIES = ["Paris", "Köln 🫠"]
 
 
-def sdk_of(client: httpx.Client) -> anthropic.Anthropic:
-    return anthropic.Anthropic(base_url=str(client.base_url), api_key="none", max_retries=0)
-
-
 @pytest.fixture
-def sdk(thinker: httpx.Client) -> Iterator[anthropic.Anthropic]:
-    with sdk_of(thinker) as sdk:
+def sdk(thinker: ServerClient) -> Iterator[anthropic.Anthropic]:
+    with thinker.anthropic_sdk() as sdk:
         yield sdk
 
 
-def post(client: httpx.Client, **fields: Any) -> httpx.Response:
+def post(client: ServerClient, **fields: Any) -> httpx.Response:
     return client.post("/v1/messages", json={"max_tokens": 400, "messages": USER, **fields})
 
 
-def whole(client: httpx.Client, **fields: Any) -> dict[str, Any]:
-    answer = post(client, **fields)
-    assert answer.status_code == 200, answer.text
-    body: dict[str, Any] = answer.json()
+def whole(client: ServerClient, **fields: Any) -> dict[str, Any]:
+    body: dict[str, Any] = client.ask("/v1/messages", **{"max_tokens": 400, "messages": USER, **fields})
     return body
 
 
-def streamed(client: httpx.Client, **fields: Any) -> dict[str, Any]:
+def streamed(client: ServerClient, **fields: Any) -> dict[str, Any]:
     """The stream put together as clients do it, with a check of the order of the events."""
-    lines = post(client, stream=True, **fields).text.splitlines()
-    events = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+    events: list[Any] = list(sse_events(post(client, stream=True, **fields).text.splitlines()))
     assert events.pop(0)["type"] == "message_start"
     assert events.pop()["type"] == "message_stop"
     end = events.pop()
@@ -121,7 +117,7 @@ def test_sdk_stream(sdk: anthropic.Anthropic) -> None:
     *({"max_tokens": count, "thinking": THINK} for count in range(1, 160, 5)),
     *({"max_tokens": count} for count in range(2, 160, 17)),
 ])  # fmt: skip
-def test_streamed_is_whole(thinker: httpx.Client, fields: dict[str, Any]) -> None:
+def test_streamed_is_whole(thinker: ServerClient, fields: dict[str, Any]) -> None:
     fields = {"tools": [WEATHER], **fields}
     assert same(streamed(thinker, **fields)) == same(whole(thinker, **fields))
 
@@ -136,12 +132,12 @@ def test_streamed_is_whole(thinker: httpx.Client, fields: dict[str, Any]) -> Non
     ({"tool_choice": {"type": "none"}}, ["text"], "end_turn"), ({"tools": []}, ["text"], "end_turn"),
     ({"stop_sequences": ["One"]}, ["text"], "stop_sequence"),
 ])  # fmt: skip
-def test_blocks(thinker: httpx.Client, fields: dict[str, Any], kinds: list[str], reason: str) -> None:
+def test_blocks(thinker: ServerClient, fields: dict[str, Any], kinds: list[str], reason: str) -> None:
     answer = whole(thinker, **{"tools": [WEATHER], **fields})
     assert ([block["type"] for block in answer["content"]], answer["stop_reason"]) == (kinds, reason)
 
 
-def test_cut_call_is_what_came(thinker: httpx.Client) -> None:
+def test_cut_call_is_what_came(thinker: ServerClient) -> None:
     seen = []
     for count in range(40, 110):
         answer = whole(thinker, tools=[WEATHER], max_tokens=count)
@@ -177,37 +173,34 @@ def test_forced_calls(
         assert ("maxItems" in params.grammar.text) == ("disable_parallel_tool_use" in choice)
 
 
-def prompt(client: httpx.Client, **fields: Any) -> str:
-    """The prompt of a conversation, by the count and by the tokens that the engine gets."""
-    count = client.post("/v1/messages/count_tokens", json={"messages": USER, **fields})
-    assert count.status_code == 200, count.text
-    tokens = sent_tokens(client, **fields)
-    assert count.json() == {"input_tokens": len(tokens)}
-    text: str = client.post("/detokenize", json={"tokens": tokens}).json()["prompt"]
-    return text
+Prompt = Callable[..., str]
 
 
-def sent_tokens(client: Any, **fields: Any) -> list[int]:
-    submit = client.engine.submit
-    seen: list[list[int]] = []
-    client.engine.submit = lambda ids, params: [seen.append(list(ids)), submit(ids, params)][1]
-    try:
-        whole(client, max_tokens=1, **fields)
-    finally:
-        client.engine.submit = submit
-    return seen[0]
+@pytest.fixture
+def prompt(thinker: ServerClient, sent: Callable[[Any], list[Any]]) -> Prompt:
+    """A function: the prompt that the engine gets for a conversation, which is as long as it is counted."""
+    seen = sent(thinker)
+
+    def prompt_of(**fields: Any) -> str:
+        whole(thinker, max_tokens=1, **fields)
+        token_ids, _ = seen[-1]
+        counted = thinker.ask("/v1/messages/count_tokens", **{"messages": USER, **fields})
+        assert counted == {"input_tokens": len(token_ids)}
+        return thinker.text_of(token_ids)
+
+    return prompt_of
 
 
-def test_tools_are_shown_and_counted(thinker: httpx.Client) -> None:
-    plain, shown = prompt(thinker), prompt(thinker, tools=[WEATHER])
+def test_tools_are_shown_and_counted(prompt: Prompt) -> None:
+    plain, shown = prompt(), prompt(tools=[WEATHER])
     assert "get_weather" not in plain
     function = {"name": "get_weather", "description": "The weather.", "parameters": WEATHER["input_schema"]}
     (line,) = (line for line in shown.splitlines() if "get_weather" in line)
     assert json.loads(line.rpartition("system")[2]) == {"type": "function", "function": function}
-    assert prompt(thinker, tools=[WEATHER], tool_choice={"type": "none"}) == plain
+    assert prompt(tools=[WEATHER], tool_choice={"type": "none"}) == plain
 
 
-def test_results_go_back(thinker: httpx.Client) -> None:
+def test_results_go_back(prompt: Prompt) -> None:
     call = {"type": "tool_use", "id": "a", "name": "get_weather", "input": {"city": "Paris"}}
     messages = [
         *USER,
@@ -221,7 +214,7 @@ def test_results_go_back(thinker: httpx.Client) -> None:
             {"type": "text", "text": "And now?"},
         ]},
     ]  # fmt: skip
-    text = prompt(thinker, messages=messages, tools=[WEATHER])
+    text = prompt(messages=messages, tools=[WEATHER])
     written = '<tool_call>{"name": "get_weather", "arguments": {"city": "%s"}}</tool_call>'
     assert text.endswith(
         "<|im_start|>user\nWeather in Paris?<|im_end|>\n"
@@ -252,7 +245,10 @@ class City(pydantic.BaseModel):
 
 
 def test_form(start_server: Any, sent: Callable[[Any], list[Any]], templates: dict[str, str]) -> None:
-    with start_server(chat_template=templates["thoughts"], reply='{"city": "Rome"}') as client, sdk_of(client) as sdk:
+    with (
+        start_server(chat_template=templates["thoughts"], reply='{"city": "Rome"}') as client,
+        client.anthropic_sdk() as sdk,
+    ):
         seen = sent(client)
         made = sdk.messages.parse(model="scripted", max_tokens=99, messages=USER, output_format=City)
         assert made.parsed_output == City(city="Rome")
@@ -285,7 +281,7 @@ def test_form(start_server: Any, sent: Callable[[Any], list[Any]], templates: di
     ({"messages": [{"role": "assistant", "content": [{"type": "redacted_thinking", "data": "x"}]}, *USER]},
      "'redacted_thinking'"),
 ])  # fmt: skip
-def test_refusals(thinker: httpx.Client, fields: dict[str, Any], words: str) -> None:
+def test_refusals(thinker: ServerClient, fields: dict[str, Any], words: str) -> None:
     for stream in (False, True):
         answer = post(thinker, stream=stream, **fields)
         assert answer.status_code == 400, answer.text
@@ -300,27 +296,8 @@ def test_refusals(thinker: httpx.Client, fields: dict[str, Any], words: str) -> 
     {"tools": None, "tool_choice": None, "thinking": None, "output_config": None},
     {"output_config": {"format": None, "effort": None}, "tool_choice": {"type": "none"}},
 ])  # fmt: skip
-def test_harmless_fields_pass(thinker: httpx.Client, fields: dict[str, Any]) -> None:
+def test_harmless_fields_pass(thinker: ServerClient, fields: dict[str, Any]) -> None:
     assert "x-wllm-ignored" not in post(thinker, max_tokens=2, **fields).raise_for_status().headers
-
-
-@pytest.mark.parametrize(("thinking", "text"), [
-    (None, "False||"), ({"type": "disabled", "budget_tokens": 5}, "False||"), (THINK, "True|2048|"),
-    ({"type": "adaptive"}, "True||"),
-])  # fmt: skip
-def test_what_the_template_is_told(start_server: Any, thinking: Any, text: str) -> None:
-    with start_server(chat_template="{{ enable_thinking }}|{{ thinking_budget }}|") as client:
-        assert prompt(client, thinking=thinking) == text
-
-
-@pytest.mark.parametrize("depth", [50, 4_000, 100_000])
-def test_deeply_nested_input(thinker: httpx.Client, depth: int) -> None:
-    nested = '{"a":' * depth + "1" + "}" * depth
-    raw = (
-        '{"max_tokens": 1, "messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", '
-        f'"input": {nested}}}]}}, {{"role": "user", "content": "x"}}]}}'
-    )
-    assert thinker.post("/v1/messages", content=raw.encode()).status_code == (200 if depth == 50 else 400)
 
 
 def test_tool_runner(start_server: Any, sent: Callable[[Any], list[Any]], templates: dict[str, str]) -> None:
@@ -338,19 +315,19 @@ def test_tool_runner(start_server: Any, sent: Callable[[Any], list[Any]], templa
         return "It rains."
 
     reply = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'
-    with start_server(chat_template=templates["tools"], reply=reply) as client, sdk_of(client) as sdk:
+    with start_server(chat_template=templates["tools"], reply=reply) as client, client.anthropic_sdk() as sdk:
         seen = sent(client)
         runner = sdk.beta.messages.tool_runner(
             model="scripted", max_tokens=99, messages=USER, tools=[get_weather], max_iterations=2
         )
         answers = list(runner)
-        last = client.post("/detokenize", json={"tokens": seen[-1][0]}).json()["prompt"]
+        last = client.text_of(seen[-1][0])
     assert [answer.stop_reason for answer in answers] == ["tool_use", "tool_use"]
     assert asked[0] == "Paris"
     assert "Weather in Paris?" in last and "Say what the weather is." in last and "It rains." in last
 
 
-def test_what_claude_code_sends(thinker: httpx.Client) -> None:
+def test_what_claude_code_sends(thinker: ServerClient) -> None:
     """The fields of its requests, as its version 2.1 makes them."""
     cached = {"cache_control": {"type": "ephemeral"}}
     schema = {

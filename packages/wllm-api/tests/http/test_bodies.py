@@ -1,11 +1,13 @@
 """R30: whatever the bytes are, the client learns what is wrong with them."""
 
+import gzip
 import json
 import socket
 from typing import Any
 
 import httpx
 import pytest
+from server_client import message_of
 
 from wllm_api.bodies import MAX_SHOWN, parse_object
 from wllm_api.http_errors import InvalidRequest
@@ -49,6 +51,54 @@ def test_bad_bytes(raw: bytes, words: str) -> None:
 
 def test_whole_surrogate_pair_is_taken() -> None:
     assert parse_object(b'{"a": "\\ud83e\\udee0"}') == {"a": "🫠"}
+
+
+ROUTES = (
+    "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings", "/v1/rerank",
+    "/tokenize", "/api/chat", "/api/generate", "/api/show", "/api/embed",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_every_route_tells_it_in_its_form(client: httpx.Client, path: str) -> None:
+    good = gzip.compress(b'{"model": "scripted"}')
+    for raw, headers, words in (
+        (b"", {}, "no body"), (b"{", {}, "JSON"), (b"[]", {}, "object"), (b"\xff", {}, "UTF-8"),
+        (b'{"model": NaN}', {}, "NaN"), (b'{"model": 5}', {}, "model"), (good, {"Content-Encoding": "gzip"}, "gzip"),
+    ):  # fmt: skip
+        answer = client.post(path, content=raw, headers=headers)
+        assert answer.status_code == 400
+        assert words in message_of(answer)
+
+
+DEEP = {
+    "chat's arguments": ("/v1/chat/completions", """{"max_tokens": 1, "messages": [{"role": "user", "content": "x"},
+        {"role": "assistant", "tool_calls": [{"id": "0", "function": {"name": "f", "arguments": "%s"}}]}]}"""),
+    "chat's parameters": ("/v1/chat/completions", """{"max_tokens": 1, "messages": [{"role": "user", "content": "x"}],
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": {"a": %s}}}]}"""),
+    "chat's forced parameters": ("/v1/chat/completions", """{"max_tokens": 1, "tool_choice": "required",
+        "messages": [{"role": "user", "content": "x"}],
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": {"a": %s}}}]}"""),
+    "a block's input": ("/v1/messages", """{"max_tokens": 1, "messages": [{"role": "assistant", "content": [
+        {"type": "tool_use", "id": "a", "name": "f", "input": {"a": %s}}]}, {"role": "user", "content": "x"}]}"""),
+    "ollama's arguments": ("/api/chat", """{"model": "scripted", "stream": false, "options": {"num_predict": 1},
+        "messages": [{"role": "user"}, {"role": "assistant",
+        "tool_calls": [{"function": {"name": "f", "arguments": {"a": %s}}}]}]}"""),
+    "ollama's form": ("/api/chat", """{"model": "scripted", "stream": false, "options": {"num_predict": 1},
+        "messages": [{"role": "user"}], "format": {"const": %s}}"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", DEEP)
+def test_deep_values_are_taken_or_refused(client: httpx.Client, place: str) -> None:
+    """What Python reads it may not be able to write or to walk through: between, there is a depth of its own."""
+    path, body = DEEP[place]
+    for depth in (20, *range(150, 1000, 50), *range(930, 1000, 5), 5_000, 100_000):
+        answer = client.post(path, content=body % ("[" * depth + "]" * depth))
+        if answer.status_code != 200:
+            assert answer.status_code == 400 and message_of(answer), (place, depth)
+        assert depth < 100_000 or answer.status_code == 400
+        assert depth > 20 or "arameters" in place or answer.status_code == 200, answer.text
 
 
 @pytest.mark.parametrize("wrong", ["x" * 100_000, ["x"] * 100_000, {"a": {"b": [1, "龜" * 1000]}}])

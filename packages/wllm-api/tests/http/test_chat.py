@@ -31,12 +31,6 @@ def text_of(answer: dict[str, Any]) -> str:
     return text
 
 
-def prompt_of(client: httpx.Client, messages: object, **fields: Any) -> str:
-    ids = client.post("/tokenize", json={"messages": messages, **fields}).raise_for_status().json()["tokens"]
-    prompt: str = client.post("/detokenize", json={"tokens": ids}).json()["prompt"]
-    return prompt
-
-
 def test_shape(client: httpx.Client) -> None:
     answer = chat(client)
     assert answer["id"].startswith("chatcmpl-")
@@ -139,12 +133,14 @@ def test_text_parts_are_joined(client: httpx.Client) -> None:
         {"role": "user", "content": [{"type": "text", "text": "tell me a "}, {"type": "text", "text": "riddle"}]},
     ]
     plain = [{"role": "system", "content": "You are helpful."}, {"role": "user", "content": "tell me a riddle"}]
-    assert prompt_of(client, parts) == prompt_of(client, plain)
+    assert client.prompt_of(messages=parts) == client.prompt_of(messages=plain)
     assert text_of(chat(client, parts)) == text_of(chat(client, plain))
 
 
 def test_no_parts_are_an_empty_text(client: httpx.Client) -> None:
-    assert prompt_of(client, [{"role": "user", "content": []}]) == prompt_of(client, [{"role": "user", "content": ""}])
+    assert client.prompt_of(messages=[{"role": "user", "content": []}]) == client.prompt_of(
+        messages=[{"role": "user", "content": ""}]
+    )
 
 
 def test_empty_message(client: httpx.Client) -> None:
@@ -165,28 +161,19 @@ def test_history_with_tool_calls(client: httpx.Client, assistant: dict[str, Any]
         {"role": "user", "content": "Thanks"},
     ]
     chat(client, messages, max_tokens=8)
-    prompt = prompt_of(client, messages)
+    prompt = client.prompt_of(messages=messages)
     assert '{"name": "get_weather", "arguments": {"city": "Boston"}}' in prompt
     assert "22 C" in prompt
 
 
-@pytest.mark.parametrize("depth", [*range(800, 1000, 5), 100_000])
-def test_deeply_nested_arguments_are_taken_or_refused(client: httpx.Client, depth: int) -> None:
-    deep = "[" * depth + "]" * depth
-    call = {"id": "0", "type": "function", "function": {"name": "deep", "arguments": deep}}
-    messages = [*USER, {"role": "assistant", "tool_calls": [call]}]
-    answer = client.post("/v1/chat/completions", json={"messages": messages, "max_tokens": 1})
-    assert answer.status_code in (200, 400), answer.text
-
-
 def test_history_with_no_tool_calls(client: httpx.Client) -> None:
     messages = [*USER, {"role": "assistant", "content": "Hi.", "tool_calls": []}, {"role": "user", "content": "Bye"}]
-    assert "<tool_call>" not in prompt_of(client, messages)
+    assert "<tool_call>" not in client.prompt_of(messages=messages)
 
 
 def test_developer_is_system(client: httpx.Client) -> None:
     system, developer = ([{"role": role, "content": "Be brief."}, *USER] for role in ("system", "developer"))
-    assert prompt_of(client, system) == prompt_of(client, developer)
+    assert client.prompt_of(messages=system) == client.prompt_of(messages=developer)
 
 
 @pytest.mark.parametrize("messages", [
@@ -204,7 +191,7 @@ def test_unfinished_message_is_continued(client: httpx.Client) -> None:
     start = "An apple a day, keeps"
     messages = [*USER, {"role": "assistant", "content": start}]
     fields = {"continue_final_message": True, "add_generation_prompt": False}
-    assert prompt_of(client, messages, **fields).endswith(start)
+    assert client.prompt_of(messages=messages, **fields).endswith(start)
     answer = text_of(chat(client, messages, **fields))
     assert start not in answer
     assert text_of(chat(client, messages, **fields, echo=True)) == start + answer
@@ -214,7 +201,7 @@ def test_unfinished_message_is_continued(client: httpx.Client) -> None:
 
 def test_trailing_space_of_the_continued_message_stays(client: httpx.Client) -> None:
     messages = [*USER, {"role": "assistant", "content": "An apple "}]
-    assert prompt_of(client, messages, continue_final_message=True).endswith("An apple ")
+    assert client.prompt_of(messages=messages, continue_final_message=True).endswith("An apple ")
 
 
 @pytest.mark.parametrize(

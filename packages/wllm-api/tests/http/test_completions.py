@@ -201,18 +201,6 @@ def test_content_type_does_not_matter(client: httpx.Client, content_type: str) -
     assert answer.status_code == 200
 
 
-def test_compressed_body(client: httpx.Client) -> None:
-    answer = client.post("/v1/completions", content=b"\x1f\x8b", headers={"Content-Encoding": "gzip"})
-    assert answer.status_code == 400
-    assert "gzip" in answer.json()["error"]["message"]
-
-
-def test_body_in_another_encoding(client: httpx.Client) -> None:
-    answer = client.post("/v1/completions", content=b'{"prompt": "' + "你好".encode("gbk") + b'"}')
-    assert answer.status_code == 400
-    assert "not valid UTF-8" in answer.json()["error"]["message"]
-
-
 def test_body_over_the_limit(start_server: Any) -> None:
     from wllm_api.settings import Limits
 

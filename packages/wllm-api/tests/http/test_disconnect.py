@@ -29,17 +29,17 @@ def idle(client: httpx.Client) -> bool:
     )
 
 
-def raw_request(body: dict[str, Any], *headers: str) -> bytes:
+def raw_request(body: dict[str, Any], *headers: str, path: str = "/v1/completions") -> bytes:
     """A whole HTTP request, to be sent by hand."""
     content = json.dumps(body).encode()
-    lines = ["POST /v1/completions HTTP/1.1", "Host: 127.0.0.1", f"Content-Length: {len(content)}", *headers, "", ""]
+    lines = [f"POST {path} HTTP/1.1", "Host: 127.0.0.1", f"Content-Length: {len(content)}", *headers, "", ""]
     return "\r\n".join(lines).encode() + content
 
 
-def opened(client: httpx.Client, body: dict[str, Any]) -> socket.socket:
+def opened(client: httpx.Client, body: dict[str, Any], path: str = "/v1/completions") -> socket.socket:
     """A raw connection with the request sent, so that closing it is really closing it."""
     sock = socket.create_connection(("127.0.0.1", client.base_url.port or 0), timeout=20)
-    sock.sendall(raw_request(body))
+    sock.sendall(raw_request(body, path=path))
     return sock
 
 
@@ -60,14 +60,26 @@ def aborted(client: httpx.Client) -> float:
 
 @pytest.fixture(scope="module")
 def slow(start_server: Any) -> Iterator[Any]:
-    """A server whose steps take a while, with room for four requests."""
-    with start_server(step_s=0.01, max_num_seqs=4) as client:
+    """A server whose steps and answers take a while, with room for four requests."""
+    with start_server(step_s=0.01, max_num_seqs=4, reply="a" * 3000) as client:
         yield client
 
 
+HI = [{"role": "user", "content": "Hi"}]
+ROUTES: dict[str, dict[str, Any]] = {
+    "/v1/completions": LONG,
+    "/v1/chat/completions": {"messages": HI},
+    "/v1/responses": {"input": "Hi"},
+    "/v1/messages": {"messages": HI, "max_tokens": 3000},
+    "/api/chat": {"model": "scripted", "messages": HI},
+    "/api/generate": {"model": "scripted", "prompt": "Hi"},
+}
+
+
 @pytest.mark.parametrize("stream", [True, False])
-def test_running_request_ends_with_its_client(slow: httpx.Client, stream: bool) -> None:
-    with closing(opened(slow, {**LONG, "stream": stream})) as sock:
+@pytest.mark.parametrize("path", ROUTES)
+def test_running_request_ends_with_its_client(slow: httpx.Client, path: str, stream: bool) -> None:
+    with closing(opened(slow, {**ROUTES[path], "stream": stream}, path)) as sock:
         if stream:
             sock.recv(1000)
         wait_until(lambda: gauge(slow, "num_requests_running") == 1)
@@ -115,7 +127,7 @@ def test_two_hundred_clients_that_go(start_server: Any, caplog: pytest.LogCaptur
 
 
 def test_stop_string_ends_the_sample_in_the_engine(slow: httpx.Client) -> None:
-    body = {**LONG, "temperature": 0, "stop": ["read"]}
+    body = {**LONG, "temperature": 0, "stop": ["aaa"]}
     assert slow.post("/v1/completions", json=body).json()["choices"][0]["finish_reason"] == "stop"
     wait_until(lambda: idle(slow), 5)
 

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 import httpx
-import openai
 import pytest
 import tokenizers
 
@@ -50,7 +49,7 @@ def tokens(client: httpx.Client, text: str) -> list[int]:
 
 
 def test_openai_package(embedder: httpx.Client) -> None:
-    with openai.OpenAI(base_url=f"{embedder.base_url}/v1", api_key="none", max_retries=0) as sdk:
+    with embedder.openai_sdk() as sdk:
         answer = sdk.embeddings.create(model="scripted", input=TEXTS)  # asks for base64 by itself
         plain = sdk.embeddings.create(model="scripted", input=TEXTS, encoding_format="float")
     assert (answer.object, answer.model) == ("list", "scripted")

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
-import openai
 import pytest
+from server_client import ServerClient
 
 from wllm_api.testing import sse_data
 
@@ -22,21 +22,21 @@ CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</
 
 
 @pytest.fixture(scope="module")
-def caller(start_server: Any) -> Iterator[httpx.Client]:
+def caller(start_server: Any) -> Iterator[ServerClient]:
     with start_server(chat_template=TEMPLATE, reply=f"One moment.\n{CALL}{CALL}") as client:
         yield client
 
 
-def post(client: httpx.Client, **fields: Any) -> httpx.Response:
+def post(client: ServerClient, **fields: Any) -> httpx.Response:
     return client.post("/v1/chat/completions", json={"messages": USER, **fields})
 
 
-def whole(client: httpx.Client, **fields: Any) -> dict[str, Any]:
+def whole(client: ServerClient, **fields: Any) -> dict[str, Any]:
     choice: dict[str, Any] = post(client, **fields).raise_for_status().json()["choices"][0]
     return choice
 
 
-def streamed(client: httpx.Client, **fields: Any) -> dict[str, Any]:
+def streamed(client: ServerClient, **fields: Any) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": "", "refusal": None}
     events: Iterator[Any] = sse_data(post(client, stream=True, **fields).text.splitlines())
     for chunk in events:
@@ -50,7 +50,7 @@ def streamed(client: httpx.Client, **fields: Any) -> dict[str, Any]:
     return {"index": 0, "message": message, "logprobs": None, "finish_reason": choice["finish_reason"]}
 
 
-def test_call_comes_back_in_the_same_spelling(caller: httpx.Client) -> None:
+def test_call_comes_back_in_the_same_spelling(caller: ServerClient) -> None:
     choice = whole(caller, functions=[WEATHER, NOW])
     assert choice["message"] == {
         "role": "assistant",
@@ -64,13 +64,13 @@ def test_call_comes_back_in_the_same_spelling(caller: httpx.Client) -> None:
 @pytest.mark.parametrize(
     "fields", [{}, {"parallel_tool_calls": True}, *({"max_tokens": count} for count in range(10, 110, 9))]
 )
-def test_streamed_is_whole(caller: httpx.Client, fields: dict[str, Any]) -> None:
+def test_streamed_is_whole(caller: ServerClient, fields: dict[str, Any]) -> None:
     assert streamed(caller, functions=[WEATHER], **fields) == whole(caller, functions=[WEATHER], **fields)
 
 
-def test_sdk_reads_both(caller: httpx.Client) -> None:
+def test_sdk_reads_both(caller: ServerClient) -> None:
     fields: dict[str, Any] = {"model": "scripted", "messages": USER, "functions": [WEATHER]}
-    with openai.OpenAI(base_url=f"{caller.base_url}/v1", api_key="none", max_retries=0) as sdk:
+    with caller.openai_sdk() as sdk:
         call = sdk.chat.completions.create(**fields).choices[0].message.function_call
         deltas = [chunk.choices[0].delta.function_call for chunk in sdk.chat.completions.create(**fields, stream=True)]
     assert call is not None
@@ -79,7 +79,7 @@ def test_sdk_reads_both(caller: httpx.Client) -> None:
     assert [delta.name for delta in deltas if delta is not None and delta.name] == ["get_weather"]
 
 
-def test_functions_are_shown_as_tools(caller: httpx.Client) -> None:
+def test_functions_are_shown_as_tools(caller: ServerClient) -> None:
     def prompt_tokens(**fields: Any) -> int:
         count: int = post(caller, max_tokens=1, **fields).raise_for_status().json()["usage"]["prompt_tokens"]
         return count
@@ -100,14 +100,13 @@ def test_forced_call(start_server: Any) -> None:
         assert streamed(client, **fields) == choice
 
 
-def test_history(caller: httpx.Client) -> None:
+def test_history(caller: ServerClient) -> None:
     messages = [
         *USER,
         {"role": "assistant", "content": None, "function_call": {"name": "now", "arguments": '{"zone":1}'}},
         {"role": "function", "name": "now", "content": "12:00"},
     ]
-    ids = caller.post("/tokenize", json={"messages": messages}).raise_for_status().json()["tokens"]
-    prompt = caller.post("/detokenize", json={"tokens": ids}).json()["prompt"]
+    prompt = caller.prompt_of(messages=messages)
     call = json.dumps({"name": "now", "arguments": {"zone": 1}})
     # One id for both, of the form that all templates take.
     assert f"<tool_call>function0 {call}</tool_call>" in prompt
@@ -121,7 +120,7 @@ def test_history(caller: httpx.Client) -> None:
     ({"functions": [NOW], "tools": [{"type": "function", "function": NOW}]}, "functions"),
     ({"functions": "x"}, "functions"),
 ])  # fmt: skip
-def test_refusals(caller: httpx.Client, fields: dict[str, Any], param: str) -> None:
+def test_refusals(caller: ServerClient, fields: dict[str, Any], param: str) -> None:
     answer = post(caller, **fields)
     assert answer.status_code == 400
     assert (answer.json()["error"]["param"] or "").startswith(param)

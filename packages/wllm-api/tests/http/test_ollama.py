@@ -10,7 +10,6 @@ from wllm_api.schemas.ollama import OllamaGenerateRequest
 from wllm_api.schemas.ollama_options import Options
 from wllm_api.schemas.sampling import SamplingFields
 from wllm_api.settings import Access
-from wllm_sched.sampling import SamplingParams
 
 USER = [{"role": "user", "content": "Hello there"}]
 GREEDY = {"temperature": 0}
@@ -100,16 +99,6 @@ def test_raw_is_the_prompt_alone(client: httpx.Client) -> None:
     }).json()  # fmt: skip
     assert answer["response"] == same["choices"][0]["text"]
     assert answer["prompt_eval_count"] == same["usage"]["prompt_tokens"]
-
-
-def test_model_without_a_template(start_server: Any) -> None:
-    with start_server(chat_template=None) as client:
-        plain = post(client, "/api/generate", prompt="Hello", options={**GREEDY, "num_predict": 4})
-        assert plain == {**plain, **{"prompt_eval_count": len(tokens(client, "Hello")), "eval_count": 4}}
-        for path, body in (("/api/generate", {"prompt": "a", "system": "b"}), ("/api/chat", {"messages": USER})):
-            answer = client.post(path, json={"model": "scripted", **body})
-            assert answer.status_code == 400
-            assert "template" in answer.json()["error"]
 
 
 def tokens(client: httpx.Client, text: str) -> list[int]:
@@ -239,31 +228,6 @@ def test_before_the_model_is_loaded(start_server: Any) -> None:
         assert answer.status_code == 503
         assert answer.headers["retry-after"]
         assert "loading" in answer.json()["error"]
-
-
-def test_thinking_is_told_to_the_template(start_server: Any) -> None:
-    template = "{{ messages[0].content }}{% if enable_thinking is defined %} {{ enable_thinking }}{% endif %}"
-    with start_server(chat_template=template) as client:
-        for fields, text in (({}, "Hello there"), ({"think": False}, "Hello there False")):
-            answer = post(client, "/api/chat", messages=USER, options={"num_predict": 1}, **fields)
-            assert answer["prompt_eval_count"] == len(tokens(client, text))
-
-
-def test_each_key_has_its_own_prefixes(start_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with start_server(Access(api_keys=("one", "two"))) as client:
-        salts = []
-        submit = client.engine.submit
-
-        def watched(ids: list[int], params: SamplingParams) -> object:
-            salts.append(params.cache_salt)
-            return submit(ids, params)
-
-        monkeypatch.setattr(client.engine, "submit", watched)
-        for key in ("one", "two", "one"):
-            headers = {"Authorization": f"Bearer {key}"}
-            body = {"model": "scripted", "prompt": "x", "stream": False, "options": {"num_predict": 1}}
-            assert client.post("/api/generate", json=body, headers=headers).status_code == 200
-    assert salts[0] == salts[2] != salts[1]
 
 
 def test_keys_guard_it(start_server: Any) -> None:

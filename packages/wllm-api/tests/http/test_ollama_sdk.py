@@ -4,20 +4,17 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import ollama
 import pytest
-
-from wllm_api.testing import wait_until
+from server_client import ServerClient
 
 USER = [{"role": "user", "content": "Hi"}]
 
 
 @pytest.fixture
-def sdk(client: httpx.Client) -> Iterator[ollama.Client]:
-    sdk = ollama.Client(host=str(client.base_url), timeout=30)
-    yield sdk
-    sdk.close()
+def sdk(client: ServerClient) -> Iterator[ollama.Client]:
+    with client.ollama_sdk() as sdk:
+        yield sdk
 
 
 def test_models(sdk: ollama.Client) -> None:
@@ -72,7 +69,7 @@ def test_load(sdk: ollama.Client) -> None:
     assert sdk.chat("scripted").done_reason == "load"
 
 
-def test_async(client: httpx.Client) -> None:
+def test_async(client: ServerClient) -> None:
     async def ask() -> str:
         sdk = ollama.AsyncClient(host=str(client.base_url))
         try:
@@ -109,18 +106,5 @@ def test_what_is_not_there(sdk: ollama.Client, method: str, arguments: list[str]
 
 def test_a_stream_that_breaks(start_server: Any) -> None:
     with start_server(crash_after=5) as client:
-        sdk = ollama.Client(host=str(client.base_url))
-        with pytest.raises(ollama.ResponseError, match="engine"):
+        with client.ollama_sdk() as sdk, pytest.raises(ollama.ResponseError, match="engine"):
             list(sdk.generate("scripted", "Hello", options={"num_predict": 500}, stream=True))
-        sdk.close()
-
-
-def test_a_reader_that_leaves_frees_the_engine(start_server: Any) -> None:
-    with start_server(step_s=0.01, reply="word " * 2000) as client:
-        sdk = ollama.Client(host=str(client.base_url))
-        stream = sdk.chat("scripted", messages=USER, stream=True)
-        next(stream)
-        assert len(client.app.state.serving.running) == 1
-        stream.close()
-        wait_until(lambda: not client.app.state.serving.running)
-        sdk.close()

@@ -8,6 +8,7 @@ import httpx
 import ollama
 import pydantic
 import pytest
+from server_client import ServerClient
 
 USER = [{"role": "user", "content": "Weather in Paris?"}]
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -16,25 +17,24 @@ CALLS = [{"name": "get_weather", "arguments": {"city": city}} for city in ("Pari
 
 
 @pytest.fixture
-def sdk(thinker: httpx.Client) -> Iterator[ollama.Client]:
-    sdk = ollama.Client(host=str(thinker.base_url), timeout=30)
-    yield sdk
-    sdk.close()
+def sdk(thinker: ServerClient) -> Iterator[ollama.Client]:
+    with thinker.ollama_sdk() as sdk:
+        yield sdk
 
 
-def post(client: httpx.Client, path: str = "/api/chat", **fields: Any) -> httpx.Response:
+def post(client: ServerClient, path: str = "/api/chat", **fields: Any) -> httpx.Response:
     given = {"messages": USER} if path == "/api/chat" else {"prompt": "Weather in Paris?"}
     return client.post(path, json={"model": "scripted", **given, **fields})
 
 
-def whole(client: httpx.Client, path: str = "/api/chat", **fields: Any) -> dict[str, Any]:
+def whole(client: ServerClient, path: str = "/api/chat", **fields: Any) -> dict[str, Any]:
     answer = post(client, path, stream=False, **fields)
     assert answer.status_code == 200, answer.text
     body: dict[str, Any] = answer.json()
     return body
 
 
-def streamed(client: httpx.Client, path: str = "/api/chat", **fields: Any) -> dict[str, Any]:
+def streamed(client: ServerClient, path: str = "/api/chat", **fields: Any) -> dict[str, Any]:
     """The lines put together as clients do it."""
     *parts, end = (json.loads(line) for line in post(client, path, **fields).raise_for_status().text.splitlines())
     assert not any(part["done"] for part in parts)
@@ -77,7 +77,7 @@ def test_thought_text_and_calls(sdk: ollama.Client) -> None:
     assert [call.function.model_dump() for call in message.tool_calls] == CALLS
 
 
-def test_function_as_a_tool(sdk: ollama.Client, thinker: httpx.Client, sent: Callable[[Any], list[Any]]) -> None:
+def test_function_as_a_tool(sdk: ollama.Client, thinker: ServerClient, sent: Callable[[Any], list[Any]]) -> None:
     def get_weather(city: str) -> str:
         """
         Say what the weather is.
@@ -91,7 +91,7 @@ def test_function_as_a_tool(sdk: ollama.Client, thinker: httpx.Client, sent: Cal
     parts = list(sdk.chat("scripted", messages=USER, tools=[get_weather], stream=True))
     calls = [call.function for part in parts for call in part.message.tool_calls or []]
     assert [get_weather(**call.arguments) for call in calls] == ["Paris", "Köln 🫠"]
-    prompt = thinker.post("/detokenize", json={"tokens": seen[0][0]}).json()["prompt"]
+    prompt = thinker.text_of(seen[0][0])
     assert "Say what the weather is." in prompt
     assert '"description": "Where."' in prompt
 
@@ -100,7 +100,7 @@ def test_function_as_a_tool(sdk: ollama.Client, thinker: httpx.Client, sent: Cal
     {}, {"think": True}, {"think": False}, {"think": "low"}, {"tools": []}, {"logprobs": True, "top_logprobs": 1},
     *({"options": {"num_predict": count}} for count in range(1, 160, 9)),
 ])  # fmt: skip
-def test_streamed_is_whole(thinker: httpx.Client, fields: dict[str, Any]) -> None:
+def test_streamed_is_whole(thinker: ServerClient, fields: dict[str, Any]) -> None:
     fields = {"tools": [WEATHER], **fields}
     assert streamed(thinker, **fields) == same(whole(thinker, **fields))
     del fields["tools"]
@@ -110,7 +110,7 @@ def test_streamed_is_whole(thinker: httpx.Client, fields: dict[str, Any]) -> Non
 @pytest.mark.parametrize(("think", "thinking"), [
     (None, "I must look."), (True, "I must look."), ("high", "I must look."), (False, None),
 ])  # fmt: skip
-def test_thoughts(thinker: httpx.Client, think: Any, thinking: str | None) -> None:
+def test_thoughts(thinker: ServerClient, think: Any, thinking: str | None) -> None:
     answer = shown(whole(thinker, tools=[WEATHER], think=think))
     assert (answer["text"], answer.get("thinking"), answer["tool_calls"]) == ("One moment.", thinking, CALLS)
     answer = shown(whole(thinker, "/api/generate", think=think))
@@ -118,19 +118,7 @@ def test_thoughts(thinker: httpx.Client, think: Any, thinking: str | None) -> No
     assert answer["text"].startswith("One moment.\n<tool_call>"), "no tools were offered, so this is text"
 
 
-@pytest.mark.parametrize(("think", "told"), [
-    (None, "||"), (True, "True||"), (False, "False||"), ("low", "True|low|"), ("max", "True|max|"),
-])  # fmt: skip
-def test_what_the_template_is_told(start_server: Any, sent: Callable[[Any], list[Any]], think: Any, told: str) -> None:
-    with start_server(chat_template="{{ enable_thinking }}|{{ reasoning_effort }}|{# </think> #}") as client:
-        seen = sent(client)
-        for path in ("/api/chat", "/api/generate"):
-            whole(client, path, think=think, options={"num_predict": 1})
-        prompts = [client.post("/detokenize", json={"tokens": ids}).json()["prompt"] for ids, _ in seen]
-    assert prompts == [told] * 2
-
-
-def test_model_that_cannot_think(client: httpx.Client) -> None:
+def test_model_that_cannot_think(client: ServerClient) -> None:
     for path in ("/api/chat", "/api/generate"):
         for think in (True, "low"):
             answer = post(client, path, think=think)
@@ -150,17 +138,16 @@ def test_forms(start_server: Any, sent: Callable[[Any], list[Any]], templates: d
     reply = '{"city": "Rome"}'
     with start_server(chat_template=templates["thoughts"], reply=reply) as client:
         seen = sent(client)
-        sdk = ollama.Client(host=str(client.base_url))
-        assert sdk.chat("scripted", messages=USER, format=form).message.content == reply
-        assert sdk.generate("scripted", "x", format=form).response == reply
-        assert sdk.generate("scripted", "x", raw=True, format=form).response == reply
-        sdk.close()
+        with client.ollama_sdk() as sdk:
+            assert sdk.chat("scripted", messages=USER, format=form).message.content == reply
+            assert sdk.generate("scripted", "x", format=form).response == reply
+            assert sdk.generate("scripted", "x", raw=True, format=form).response == reply
     assert len(seen) == 3
     for _, params in seen:
         assert ("city" in params.grammar.text) == (form != "json")
 
 
-def test_tools_are_shown(thinker: httpx.Client, sent: Callable[[Any], list[Any]]) -> None:
+def test_tools_are_shown(thinker: ServerClient, sent: Callable[[Any], list[Any]]) -> None:
     seen = sent(thinker)
     calls = [{"function": {"name": "get_weather", "arguments": {"city": "Rom 🫠"}}}]
     messages = [
@@ -168,7 +155,7 @@ def test_tools_are_shown(thinker: httpx.Client, sent: Callable[[Any], list[Any]]
         {"role": "tool", "tool_name": "get_weather", "content": "rain"},
     ]  # fmt: skip
     whole(thinker, messages=messages, tools=[WEATHER], options={"num_predict": 1})
-    prompt = thinker.post("/detokenize", json={"tokens": seen[0][0]}).json()["prompt"]
+    prompt = thinker.text_of(seen[0][0])
     (line,) = (line for line in prompt.splitlines() if '"parameters"' in line)
     assert json.loads(line.rpartition("system")[2]) == WEATHER
     assert "<think>Hm.</think>I look.<tool_call>" in prompt
@@ -198,7 +185,7 @@ def test_suffix(start_server: Any, sent: Callable[[Any], list[Any]]) -> None:
     assert seen[0][1].stop_token_ids == seen[2][1].stop_token_ids
 
 
-def test_model_that_cannot_fill_in(client: httpx.Client) -> None:
+def test_model_that_cannot_fill_in(client: ServerClient) -> None:
     answer = post(client, "/api/generate", suffix="x")
     assert answer.status_code == 400
     assert "'suffix' cannot be used" in answer.json()["error"]
@@ -212,6 +199,6 @@ def test_truncate_drops_the_oldest_turns(start_server: Any) -> None:
         assert whole(client, **fields, truncate=True)["prompt_eval_count"] <= 248
 
 
-def test_capabilities(thinker: httpx.Client) -> None:
+def test_capabilities(thinker: ServerClient) -> None:
     shown = thinker.post("/api/show", json={"model": "scripted"}).json()
     assert shown["capabilities"] == ["completion", "tools", "thinking"]

@@ -8,6 +8,9 @@ import httpx
 import openai
 import pydantic
 import pytest
+from server_client import ServerClient
+
+from wllm_api.testing import sse_events
 
 WEATHER: dict[str, Any] = {
     "type": "function", "name": "get_weather", "description": "The weather.", "strict": True,
@@ -20,29 +23,23 @@ ALL = ["reasoning", "message", "function_call", "function_call"]
 
 
 @pytest.fixture
-def sdk(thinker: httpx.Client) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{thinker.base_url}/v1", api_key="none", max_retries=0) as sdk:
+def sdk(thinker: ServerClient) -> Iterator[openai.OpenAI]:
+    with thinker.openai_sdk() as sdk:
         yield sdk
 
 
-def post(client: httpx.Client, **fields: Any) -> httpx.Response:
+def post(client: ServerClient, **fields: Any) -> httpx.Response:
     return client.post("/v1/responses", json={"input": "Weather in Paris?", **fields})
 
 
-def whole(client: httpx.Client, **fields: Any) -> dict[str, Any]:
-    answer = post(client, **fields)
-    assert answer.status_code == 200, answer.text
-    body: dict[str, Any] = answer.json()
+def whole(client: ServerClient, **fields: Any) -> dict[str, Any]:
+    body: dict[str, Any] = client.ask("/v1/responses", **{"input": "Weather in Paris?", **fields})
     return body
 
 
-def streamed(client: httpx.Client, **fields: Any) -> dict[str, Any]:
+def streamed(client: ServerClient, **fields: Any) -> dict[str, Any]:
     """The last event's response, after a check of every event before it against what it says."""
-    events = []
-    for block in post(client, stream=True, **fields).text.removesuffix("\n\n").split("\n\n"):
-        name, data = block.split("\n")
-        events.append(json.loads(data.removeprefix("data: ")))
-        assert name == f"event: {events[-1]['type']}"
+    events: list[Any] = list(sse_events(post(client, stream=True, **fields).text.splitlines()))
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     assert [events.pop(0)["type"] for _ in range(2)] == ["response.created", "response.in_progress"]
     end = events.pop()
@@ -126,7 +123,7 @@ def test_sdk_stream(sdk: openai.OpenAI) -> None:
     {"tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "get_weather"}]}},
     *({"max_output_tokens": count} for count in range(1, 160, 5)),
 ])  # fmt: skip
-def test_streamed_is_whole(thinker: httpx.Client, fields: dict[str, Any]) -> None:
+def test_streamed_is_whole(thinker: ServerClient, fields: dict[str, Any]) -> None:
     fields = {"tools": [WEATHER, NOW], **fields}
     assert same(streamed(thinker, **fields)) == same(whole(thinker, **fields))
 
@@ -135,7 +132,7 @@ def test_streamed_is_whole(thinker: httpx.Client, fields: dict[str, Any]) -> Non
     ({}, ALL), ({"parallel_tool_calls": False}, ALL[:3]), ({"tool_choice": "none"}, ALL[:2]), ({"tools": []}, ALL[:2]),
     ({"max_output_tokens": 3}, ALL[:1]), ({"max_output_tokens": 40}, ALL[:2]), ({"tool_choice": "auto"}, ALL),
 ])  # fmt: skip
-def test_kinds_and_states(thinker: httpx.Client, fields: dict[str, Any], kinds: list[str]) -> None:
+def test_kinds_and_states(thinker: ServerClient, fields: dict[str, Any], kinds: list[str]) -> None:
     answer = whole(thinker, **{"tools": [WEATHER], **fields})
     assert [item["type"] for item in answer["output"]] == kinds
     *before, last = (item["status"] for item in answer["output"])
@@ -143,7 +140,7 @@ def test_kinds_and_states(thinker: httpx.Client, fields: dict[str, Any], kinds: 
     assert last == answer["status"] == ("incomplete" if "max_output_tokens" in fields else "completed")
 
 
-def test_logprobs_are_those_of_the_text(thinker: httpx.Client) -> None:
+def test_logprobs_are_those_of_the_text(thinker: ServerClient) -> None:
     item = whole(thinker, tools=[WEATHER], top_logprobs=1)["output"][1]
     (part,) = item["content"]
     written = b"".join(bytes(row["bytes"]) for row in part["logprobs"]).decode()
@@ -152,7 +149,7 @@ def test_logprobs_are_those_of_the_text(thinker: httpx.Client) -> None:
     assert "Paris" not in written
 
 
-def test_request_is_told_back(thinker: httpx.Client) -> None:
+def test_request_is_told_back(thinker: ServerClient) -> None:
     schema = {"type": "json_schema", "name": "x", "schema": {"type": "object"}, "strict": True}
     answer = whole(thinker, tools=[WEATHER, NOW], tool_choice="none", parallel_tool_calls=False,
                    text={"format": schema, "verbosity": "low"}, truncation="auto", store=False)  # fmt: skip
@@ -199,7 +196,7 @@ def test_forms(start_server: Any, sent: Callable[[Any], list[Any]], templates: d
     reply = '{"city": "Rome"}'
     with start_server(chat_template=templates["thoughts"], reply=reply) as client:
         seen = sent(client)
-        with openai.OpenAI(base_url=f"{client.base_url}/v1", api_key="none") as sdk:
+        with client.openai_sdk() as sdk:
             assert sdk.responses.parse(model="scripted", input="x", text_format=City).output_parsed == City(city="Rome")
             with sdk.responses.stream(model="scripted", input="x", text_format=City) as stream:
                 assert stream.get_final_response().output_parsed == City(city="Rome")
@@ -207,11 +204,10 @@ def test_forms(start_server: Any, sent: Callable[[Any], list[Any]], templates: d
     assert [("city" in params.grammar.text) for _, params in seen] == [True, True, False]
 
 
-def prompt(client: httpx.Client, sent: Callable[[Any], list[Any]], **fields: Any) -> str:
+def prompt(client: ServerClient, sent: Callable[[Any], list[Any]], **fields: Any) -> str:
     seen = sent(client)
     whole(client, max_output_tokens=1, **fields)
-    text: str = client.post("/detokenize", json={"tokens": seen[-1][0]}).json()["prompt"]
-    return text
+    return client.text_of(seen[-1][0])
 
 
 WRITTEN = '<tool_call>{"name": "get_weather", "arguments": {"city": "%s"}}</tool_call>'
@@ -221,7 +217,7 @@ WRITTEN = '<tool_call>{"name": "get_weather", "arguments": {"city": "%s"}}</tool
     {"summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}], "encrypted_content": None},
     {"summary": [{"type": "summary_text", "text": "Hm."}], "id": "rs_1"},
 ])  # fmt: skip
-def test_items_go_back(thinker: httpx.Client, sent: Callable[[Any], list[Any]], thought: dict[str, Any]) -> None:
+def test_items_go_back(thinker: ServerClient, sent: Callable[[Any], list[Any]], thought: dict[str, Any]) -> None:
     call = {"type": "function_call", "name": "get_weather", "status": "completed"}
     text = prompt(thinker, sent, instructions="Be brief.", input=[
         {"role": "user", "content": "Weather?"},
@@ -256,7 +252,7 @@ def test_answer_can_be_sent_back(sdk: openai.OpenAI) -> None:
     assert second.usage.input_tokens > first.usage.input_tokens + 60
 
 
-def test_tools_are_shown(thinker: httpx.Client, sent: Callable[[Any], list[Any]]) -> None:
+def test_tools_are_shown(thinker: ServerClient, sent: Callable[[Any], list[Any]]) -> None:
     shown = prompt(thinker, sent, tools=[WEATHER])
     function = {name: WEATHER[name] for name in ("name", "description", "parameters")}
     (line,) = (line for line in shown.splitlines() if "get_weather" in line)
@@ -266,7 +262,7 @@ def test_tools_are_shown(thinker: httpx.Client, sent: Callable[[Any], list[Any]]
     assert "get_weather" not in prompt(thinker, sent, tools=[WEATHER, NOW], tool_choice=one)
 
 
-def test_namespaces(thinker: httpx.Client) -> None:
+def test_namespaces(thinker: ServerClient) -> None:
     group = {"type": "namespace", "name": "world", "description": "Outside.", "tools": [WEATHER]}
     answer = whole(thinker, tools=[NOW, group])
     assert answer["tools"][1]["tools"] == [WEATHER]
@@ -277,7 +273,7 @@ def test_namespaces(thinker: httpx.Client) -> None:
     assert post(thinker, tools=[group], **more).status_code == 200
 
 
-def test_web_search_is_not_offered(thinker: httpx.Client, sent: Callable[[Any], list[Any]]) -> None:
+def test_web_search_is_not_offered(thinker: ServerClient, sent: Callable[[Any], list[Any]]) -> None:
     search = {"type": "web_search", "external_web_access": False}
     answer = post(thinker, tools=[search, NOW])
     assert answer.headers["x-wllm-ignored"] == "tools.web_search"
@@ -287,8 +283,8 @@ def test_web_search_is_not_offered(thinker: httpx.Client, sent: Callable[[Any], 
 
 @pytest.mark.parametrize(("fields", "param"), [
     ({"tools": [{"type": "file_search"}]}, "tools[0]"), ({"tools": [{"name": "f"}]}, "tools[0]"),
-    ({"tools": [{"type": "custom", "name": "f"}]}, "tools[0]"), ({"tools": [NOW, NOW]}, None),
-    ({"tools": [NOW, {"type": "namespace", "name": "n", "tools": [NOW]}]}, None),
+    ({"tools": [{"type": "custom", "name": "f"}]}, "tools[0]"), ({"tools": [NOW, NOW]}, "tools"),
+    ({"tools": [NOW, {"type": "namespace", "name": "n", "tools": [NOW]}]}, "tools"),
     ({"tools": [{"type": "namespace", "name": "n", "tools": [{**NOW, "name": "a b"}]}]}, "tools[0].tools[0].name"),
     ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
     ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name"),
@@ -303,7 +299,7 @@ def test_web_search_is_not_offered(thinker: httpx.Client, sent: Callable[[Any], 
      "input[0].output"),
     ({"input": [{"type": "custom_tool_call", "call_id": "a", "name": "f", "input": "x"}]}, "input[0]"),
 ])  # fmt: skip
-def test_refusals(thinker: httpx.Client, fields: dict[str, Any], param: str) -> None:
+def test_refusals(thinker: ServerClient, fields: dict[str, Any], param: str) -> None:
     for stream in (False, True):
         answer = post(thinker, stream=stream, **fields)
         assert answer.status_code == 400, answer.text
@@ -331,7 +327,7 @@ def test_truncation_drops_the_oldest_turns(start_server: Any, sent: Callable[[An
         assert (alone.status_code, alone.json()["error"]["code"]) == (400, "context_length_exceeded")
 
 
-def test_what_codex_sends(thinker: httpx.Client) -> None:
+def test_what_codex_sends(thinker: ServerClient) -> None:
     """The fields of its requests, as its version 0.171 makes them."""
 
     def said(role: str, *texts: str) -> dict[str, Any]:
@@ -354,7 +350,7 @@ def test_what_codex_sends(thinker: httpx.Client) -> None:
     '"text": {"format": {"type": "text", "x": %s}}',
     '"tool_choice": "none", "tools": [{"type": "function", "name": "f", "parameters": %s}]',
 ])  # fmt: skip
-def test_what_is_told_back_can_be_written(thinker: httpx.Client, fields: str, stream: str, depth: int) -> None:
+def test_what_is_told_back_can_be_written(thinker: ServerClient, fields: str, stream: str, depth: int) -> None:
     nested = '{"a":' * depth + "1" + "}" * depth
     raw = f'{{"input": "x", "max_output_tokens": 1, "stream": {stream}, {fields % nested}}}'
     answer = thinker.post("/v1/responses", content=raw.encode())

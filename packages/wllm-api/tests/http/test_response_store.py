@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx
 import openai
 import pytest
+from server_client import ServerClient
 
 from wllm_api.response_store import ResponseStore, StoredResponse
 from wllm_api.schemas.response_items import MessageItem
@@ -15,12 +15,12 @@ HI: list[Any] = [{"role": "user", "content": "Hi"}]
 
 
 @pytest.fixture
-def sdk(thinker: httpx.Client) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{thinker.base_url}/v1", api_key="none", max_retries=0) as sdk:
+def sdk(thinker: ServerClient) -> Iterator[openai.OpenAI]:
+    with thinker.openai_sdk() as sdk:
         yield sdk
 
 
-def test_going_on(sdk: openai.OpenAI, thinker: httpx.Client, sent: Callable[[Any], list[Any]]) -> None:
+def test_going_on(sdk: openai.OpenAI, thinker: ServerClient, sent: Callable[[Any], list[Any]]) -> None:
     tools: Any = [{"type": "function", "name": "get_weather"}]
     first = sdk.responses.create(model="scripted", input="Hi", instructions="Only here.", tools=tools)
     results: list[Any] = [
@@ -88,7 +88,7 @@ def test_ended_one_cannot_be_cancelled(sdk: openai.OpenAI) -> None:
     ("/input_items?limit=0", "limit"), ("/input_items?limit=x", "limit"), ("/input_items?order=up", "order"),
     ("/input_items?after=nope", "after"), ("?stream=true", "stream"), ("?stream=maybe", "stream"),
 ])  # fmt: skip
-def test_wrong_parameters(thinker: httpx.Client, query: str, param: str) -> None:
+def test_wrong_parameters(thinker: ServerClient, query: str, param: str) -> None:
     made = thinker.post("/v1/responses", json={"input": "Hi"}).json()["id"]
     answer = thinker.get(f"/v1/responses/{made}{query}")
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)

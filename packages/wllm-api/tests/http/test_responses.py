@@ -9,6 +9,9 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from server_client import ServerClient
+
+from wllm_api.testing import sse_events
 
 REPLY = "Here is the English alphabet: ABC 🫠龜👩‍👩‍👧 é, and\nso on."
 HI = {"role": "user", "content": "Hi"}
@@ -16,8 +19,8 @@ BRIEF = {"role": "system", "content": "Be brief."}
 
 
 @pytest.fixture
-def sdk(client: httpx.Client) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{client.base_url}/v1", api_key="none", max_retries=0) as sdk:
+def sdk(client: ServerClient) -> Iterator[openai.OpenAI]:
+    with client.openai_sdk() as sdk:
         yield sdk
 
 
@@ -28,34 +31,22 @@ def alphabet(start_server: Any) -> Iterator[Any]:
         yield client
 
 
-def post(client: httpx.Client, **fields: Any) -> httpx.Response:
+def post(client: ServerClient, **fields: Any) -> httpx.Response:
     return client.post("/v1/responses", json={"input": "Say hi.", "temperature": 0, **fields})
 
 
-def whole_of(client: httpx.Client, **fields: Any) -> dict[str, Any]:
-    answer = post(client, **fields)
-    assert answer.status_code == 200, answer.text
-    body: dict[str, Any] = answer.json()
+def whole_of(client: ServerClient, **fields: Any) -> dict[str, Any]:
+    body: dict[str, Any] = client.ask("/v1/responses", **{"input": "Say hi.", "temperature": 0, **fields})
     return body
 
 
-def events_of(client: httpx.Client, **fields: Any) -> list[dict[str, Any]]:
-    events: list[dict[str, Any]] = []
-    name = None
+def events_of(client: ServerClient, **fields: Any) -> list[dict[str, Any]]:
     body = {"input": "Say hi.", "temperature": 0, **fields, "stream": True}
     with client.stream("POST", "/v1/responses", json=body) as answer:
         assert answer.status_code == 200, answer.read()
         assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
-        for line in answer.iter_lines():
-            if line.startswith("event: "):
-                name = line.removeprefix("event: ")
-            elif line.startswith("data: "):
-                data = json.loads(line.removeprefix("data: "))
-                assert data["type"] == name, "each event has its name on a line of its own"
-                assert data["sequence_number"] == len(events)
-                events.append(data)
-            else:
-                assert line == "" or line.startswith(":")
+        events = list(sse_events(answer.iter_lines()))
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
     return events
 
 
@@ -102,7 +93,7 @@ def test_sdk_stream(sdk: openai.OpenAI) -> None:
     {"include": ["message.output_text.logprobs"]}, {"top_logprobs": 1, "max_output_tokens": 38},
     {"instructions": "Be."},
 ])  # fmt: skip
-def test_streamed_is_whole(alphabet: httpx.Client, fields: dict[str, Any]) -> None:
+def test_streamed_is_whole(alphabet: ServerClient, fields: dict[str, Any]) -> None:
     whole = whole_of(alphabet, **fields)
     assert REPLY.startswith(text_of(whole))
     created, running, item, part, *deltas, text_done, part_done, item_done, end = events_of(alphabet, **fields)
@@ -130,7 +121,7 @@ def test_streamed_is_whole(alphabet: httpx.Client, fields: dict[str, Any]) -> No
     ({}, None), ({"top_logprobs": 3}, 3), ({"include": ["message.output_text.logprobs"]}, 0),
     ({"include": ["reasoning.encrypted_content"]}, None),
 ])  # fmt: skip
-def test_logprobs(client: httpx.Client, fields: dict[str, Any], num_top: int | None) -> None:
+def test_logprobs(client: ServerClient, fields: dict[str, Any], num_top: int | None) -> None:
     rows = whole_of(client, **fields)["output"][0]["content"][0]["logprobs"]
     assert bool(rows) == (num_top is not None)
     for row in rows:
@@ -138,7 +129,7 @@ def test_logprobs(client: httpx.Client, fields: dict[str, Any], num_top: int | N
         assert len(row["top_logprobs"]) == num_top
 
 
-def test_cut_answer_is_incomplete(client: httpx.Client) -> None:
+def test_cut_answer_is_incomplete(client: ServerClient) -> None:
     answer = whole_of(client, max_output_tokens=2)
     assert (answer["status"], answer["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
     assert answer["output"][0]["status"] == "incomplete"
@@ -157,7 +148,7 @@ def test_input_tokens_are_counted(sdk: openai.OpenAI) -> None:
         sdk.responses.input_tokens.count(model="scripted", input="And?", conversation="c")
 
 
-def test_second_time_is_cached(client: httpx.Client) -> None:
+def test_second_time_is_cached(client: ServerClient) -> None:
     text = "A question for responses alone, which nobody has asked before, long enough for some blocks."
     first, second = (whole_of(client, input=text)["usage"]["input_tokens_details"] for _ in range(2))
     assert first["cached_tokens"] < second["cached_tokens"]
@@ -175,7 +166,7 @@ def test_second_time_is_cached(client: httpx.Client) -> None:
      [HI, {"role": "assistant", "content": "Yes?"}, HI]),
     ({"input": ""}, [{"role": "user", "content": ""}]),
 ])  # fmt: skip
-def test_conversations(client: httpx.Client, fields: dict[str, Any], messages: list[dict[str, str]]) -> None:
+def test_conversations(client: ServerClient, fields: dict[str, Any], messages: list[dict[str, str]]) -> None:
     count = client.post("/tokenize", json={"messages": messages}).raise_for_status().json()["count"]
     assert whole_of(client, **fields, max_output_tokens=1)["usage"]["input_tokens"] == count
 
@@ -186,22 +177,6 @@ def test_answer_can_be_sent_back(sdk: openai.OpenAI) -> None:
     second = sdk.responses.create(model="scripted", input=turns)
     assert first.usage is not None and second.usage is not None
     assert second.usage.input_tokens > first.usage.input_tokens + first.usage.output_tokens
-
-
-def test_sampling_fields_reach_the_engine(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    submit = client.engine.submit
-
-    def spy(token_ids: Any, params: Any) -> Any:
-        seen.append(params)
-        return submit(token_ids, params)
-
-    monkeypatch.setattr(client.engine, "submit", spy)
-    fields = {"temperature": 0.25, "top_p": 0.5, "top_k": 7, "min_p": 0.1, "repetition_penalty": 1.5, "seed": 9}
-    whole_of(client, **fields, max_output_tokens=8, cache_salt="mine")
-    (params,) = seen
-    assert {name: getattr(params, name) for name in fields} == fields
-    assert (params.max_tokens, params.cache_salt) == (8, "mine")
 
 
 @pytest.mark.parametrize(("fields", "param"), [
@@ -222,7 +197,7 @@ def test_sampling_fields_reach_the_engine(client: Any, monkeypatch: pytest.Monke
     ({"text": {"format": {"type": "odd"}}}, "text.format"), ({"text": {"format": 3}}, "text.format"),
     ({"text": 3}, "text"), ({"seed": 2**70}, "seed"), ({"stream": 1}, "stream"),
 ])  # fmt: skip
-def test_what_cannot_be_done_is_refused(client: httpx.Client, fields: dict[str, Any], param: str) -> None:
+def test_what_cannot_be_done_is_refused(client: ServerClient, fields: dict[str, Any], param: str) -> None:
     answer = post(client, **fields)
     assert answer.status_code == 400, answer.text
     error = answer.json()["error"]
@@ -235,19 +210,19 @@ def test_what_cannot_be_done_is_refused(client: httpx.Client, fields: dict[str, 
     {"text": {"format": {"type": "text"}}, "reasoning": {"effort": "low", "summary": "auto"}},
     {"instructions": None, "max_output_tokens": None, "metadata": None, "previous_response_id": None, "stream": None},
 ])  # fmt: skip
-def test_harmless_fields_pass(client: httpx.Client, fields: dict[str, Any]) -> None:
+def test_harmless_fields_pass(client: ServerClient, fields: dict[str, Any]) -> None:
     answer = post(client, **fields)
     assert answer.status_code == 200, answer.text
     assert "x-wllm-ignored" not in answer.headers
     assert answer.json()["store"] is fields.get("store", True)
 
 
-def test_unknown_fields_are_named(client: httpx.Client) -> None:
+def test_unknown_fields_are_named(client: ServerClient) -> None:
     assert post(client, zzz=1).headers["x-wllm-ignored"] == "zzz"
 
 
 @pytest.mark.parametrize("fields", [{"input": "word " * 9000}, {"max_output_tokens": 5000}])
-def test_what_does_not_fit(client: httpx.Client, fields: dict[str, Any]) -> None:
+def test_what_does_not_fit(client: ServerClient, fields: dict[str, Any]) -> None:
     error = post(client, **fields, stream=True).json()["error"]
     assert (error["code"], error["param"]) == ("context_length_exceeded", "input")
     assert "maximum context length is 4096 tokens" in error["message"]
@@ -263,10 +238,10 @@ def test_engine_that_dies_in_the_stream(start_server: Any) -> None:
     with start_server(step_s=0.01, reply="a" * 3000) as client:
         body = {"input": "Hi", "stream": True}
         with client.stream("POST", "/v1/responses", json=body) as answer:
-            lines = answer.iter_lines()
-            assert next(line for line in lines if "output_text.delta" in line)
+            events: Any = sse_events(answer.iter_lines())
+            assert next(event for event in events if event["type"] == "response.output_text.delta")
             os.kill(client.engine.pid, signal.SIGTERM)
-            *_, last = (json.loads(line[6:]) for line in lines if line.startswith("data: "))
+            *_, last = events
         assert last["type"] == "response.failed"
         assert last["response"]["status"] == "failed"
         assert last["response"]["error"]["code"] == "server_error"

@@ -66,6 +66,13 @@ def test_no_field_has_two_fates(schema: type[Body], minimal: dict[str, object]) 
     assert not schema.no_effect & schema.unsupported.keys()
 
 
+def test_fields_left_out_stay_the_models_choice() -> None:
+    """The model's recommendation stands where the request says nothing."""
+    message = MessagesRequest.model_validate({"messages": USER, "max_tokens": 5})
+    assert message.sampling().model_fields_set == {"stop"}
+    assert ResponsesRequest.model_validate({"input": "Hi"}).sampling().model_fields_set == set()
+
+
 def test_many_unknown_fields() -> None:
     assert len(ChatRequest.ignored({"messages": USER, **{f"f{number}": 1 for number in range(500)}})) == 500
 

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import ollama
 import pytest
+from server_client import message_of
 
 from wllm_api.testing import wait_until
 
@@ -35,11 +36,6 @@ EMBEDDING: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def message(answer: httpx.Response) -> str:
-    error = answer.json()["error"]
-    return str(error if isinstance(error, str) else error["message"])
-
-
 @pytest.mark.parametrize(("path", "body"), WRITING)
 @pytest.mark.parametrize(("fixture", "route"), [("embedder", "/v1/embeddings"), ("cross_encoder", "/v1/rerank")])
 def test_no_text_of_a_pooling_model(
@@ -47,14 +43,14 @@ def test_no_text_of_a_pooling_model(
 ) -> None:
     answer = request.getfixturevalue(fixture).post(path, json=body)
     assert answer.status_code == 400
-    assert "The model 'scripted'" in message(answer) and route in message(answer)
+    assert "The model 'scripted'" in message_of(answer) and route in message_of(answer)
 
 
 @pytest.mark.parametrize(("path", "body"), [*SCORING, *EMBEDDING])
 def test_no_vectors_of_a_model_that_writes(client: httpx.Client, path: str, body: dict[str, Any]) -> None:
     answer = client.post(path, json=body)
     assert answer.status_code == 400
-    assert "The model 'scripted' writes text" in message(answer)
+    assert "The model 'scripted' writes text" in message_of(answer)
     if not path.startswith("/api"):
         error = answer.json()["error"]
         assert (error["param"], error["code"]) == ("model", "unsupported_task")
@@ -64,7 +60,7 @@ def test_no_vectors_of_a_model_that_writes(client: httpx.Client, path: str, body
 def test_no_vectors_of_a_cross_encoder(cross_encoder: httpx.Client, path: str, body: dict[str, Any]) -> None:
     answer = cross_encoder.post(path, json=body)
     assert answer.status_code == 400
-    assert "/v1/score" in message(answer)
+    assert "/v1/score" in message_of(answer)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +85,7 @@ def test_the_tokenizer_serves_any_task(request: pytest.FixtureRequest, fixture: 
 
 
 def test_ollamas_package(embedder: httpx.Client) -> None:
-    sdk = ollama.Client(host=str(embedder.base_url), timeout=30)
+    sdk = embedder.ollama_sdk()
     wanted = embedder.post("/v1/embeddings", json={"input": ["the cat", "xyz"]}).json()["data"]
     answer = sdk.embed("scripted:latest", ["the cat", "xyz"], keep_alive="5m", options={"temperature": 0})
     assert [list(vector) for vector in answer.embeddings] == [entry["embedding"] for entry in wanted]

@@ -1,9 +1,11 @@
 """Models whose chat template is missing, broken, or choosy."""
 
+import itertools
 from typing import Any
 
 import httpx
 import pytest
+from server_client import message_of
 
 USER = [{"role": "user", "content": "Hi"}]
 SYSTEM_FIRST = (
@@ -17,15 +19,28 @@ def ask(client: httpx.Client, messages: list[dict[str, Any]], **fields: Any) -> 
     return client.post("/v1/chat/completions", json={"messages": messages, "max_tokens": 4, **fields})
 
 
+ROUTES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": USER},
+    "/v1/messages": {"messages": USER, "max_tokens": 4},
+    "/v1/responses": {"input": "Hi"},
+    "/api/chat": {"model": "scripted", "messages": USER},
+}
+
+
 @pytest.mark.parametrize("template", [None, "{% for %}"])
 def test_without_a_working_template(start_server: Any, template: str | None, caplog: pytest.LogCaptureFixture) -> None:
     """R26: a template that does not work is told at the start."""
     with start_server(chat_template=template) as client:
         assert ("cannot be parsed" in caplog.text) == (template is not None)
-        answer = ask(client, USER)
-        assert answer.status_code == 400
-        assert "/v1/completions" in answer.json()["error"]["message"]
+        for path, body in (*ROUTES.items(), ("/api/generate", {"model": "scripted", "prompt": "a", "system": "b"})):
+            answer = client.post(path, json=body)
+            assert answer.status_code == 400
+            assert message_of(answer).endswith("Use /v1/completions.") and ".." not in message_of(answer)
         assert client.post("/v1/completions", json={"prompt": "Hi"}).status_code == 200
+        if template is None:
+            short = {"stream": False, "options": {"num_predict": 4}}
+            plain = client.ask("/api/generate", model="scripted", prompt="Hi", **short)
+            assert plain["prompt_eval_count"] == client.ask("/tokenize", prompt="Hi")["count"]
 
 
 def test_templates_refusal(start_server: Any) -> None:
@@ -33,17 +48,12 @@ def test_templates_refusal(start_server: Any) -> None:
     with start_server(chat_template=SYSTEM_FIRST) as client:
         late = [*USER, {"role": "system", "content": "Be brief."}, *USER, {"role": "system", "content": "In French."}]
         assert ask(client, late).status_code == 200
-        ids = client.post("/tokenize", json={"messages": late}).json()["tokens"]
-        prompt = client.post("/detokenize", json={"tokens": ids}).json()["prompt"]
-        assert prompt == "[system]Be brief.\n\nIn French.\n[user]Hi\n[user]Hi\n"
+        assert client.prompt_of(messages=late) == "[system]Be brief.\n\nIn French.\n[user]Hi\n[user]Hi\n"
     with start_server(chat_template="{{ raise_exception('Only cats may speak.') }}") as client:
-        for stream in (False, True):
-            answer = ask(client, late, stream=stream)
+        for (path, body), stream in itertools.product(ROUTES.items(), (False, True)):
+            answer = client.post(path, json={**body, "stream": stream})
             assert answer.status_code == 400
-            error = answer.json()["error"]
-            assert error["type"] == "invalid_request_error"
-            assert "Only cats may speak." in error["message"]
-            assert "Traceback" not in error["message"]
+            assert "Only cats may speak." in message_of(answer) and "Traceback" not in message_of(answer)
 
 
 def test_template_sees_calls_and_variables(start_server: Any) -> None:
@@ -92,5 +102,4 @@ def test_earlier_calls_as_each_template_wants_them(
 ) -> None:
     messages = [*USER, {"role": "assistant", "content": content, "tool_calls": [CALL]}]
     with start_server(chat_template=template) as client:
-        ids = client.post("/tokenize", json={"messages": messages}).json()["tokens"]
-        assert client.post("/detokenize", json={"tokens": ids}).json()["prompt"] == shown
+        assert client.prompt_of(messages=messages) == shown

@@ -1,4 +1,4 @@
-"""Answers with thoughts and calls in the newer APIs and Ollama's: a stream is the whole, however it is cut."""
+"""However the engine's events are cut, a stream of the newer APIs or of Ollama's is the whole answer."""
 
 import asyncio
 import json
@@ -17,6 +17,7 @@ from wllm_api.answers.responses import ResponseAnswer
 from wllm_api.answers.segments import UNREADABLE, Segment, Segments
 from wllm_api.generation import Generation, Job
 from wllm_api.schemas.responses import ResponsesRequest
+from wllm_api.testing import sse_events
 from wllm_api.tools import AnswerParser, answer_format, plain
 from wllm_sched.sampling import SamplingParams
 
@@ -36,10 +37,11 @@ class Case:
     def __init__(self, bench: Any, rng: random.Random) -> None:
         self._bench = bench
         text = "".join(rng.choices(PARTS, k=rng.randint(0, 12)))
-        self.ids = [*bench.model.tokenizer.encode(text, add_special_tokens=False), *([2] if rng.random() < 0.7 else [])]
-        self.ids = self.ids or [5]
-        stops = bench.stops_in(text) if rng.random() < 0.3 else []
-        self.params = SamplingParams(stop=stops, max_tokens=len(self.ids), logprobs=1)
+        written = [*bench.model.tokenizer.encode(text, add_special_tokens=False), *([2] if rng.random() < 0.7 else [])]
+        # Random tokens are broken characters too.
+        self.ids = bench.text_ids() if rng.random() < 0.3 else written or [5]
+        stops = bench.stops_in(bench.model.tokenizer.decode(self.ids)) if rng.random() < 0.3 else []
+        self.params = SamplingParams(stop=stops, max_tokens=len(self.ids), logprobs=rng.choice([None, 0, 2]))
         self._shows = rng.random() < 0.7
         self._max_calls = rng.choice([None, 1])
         self._tools = {"look": {}} if rng.random() < 0.8 else None
@@ -70,11 +72,15 @@ def run(answer: Any) -> Any:
     return asyncio.run(answer.whole())
 
 
-def events(answer: Any) -> list[Any]:
+def lines(answer: Any) -> list[str]:
     async def read() -> list[bytes]:
         return [data async for data in answer.stream()]
 
-    return [json.loads(data.decode().partition("data: ")[2] or data) for data in asyncio.run(read())]
+    return b"".join(asyncio.run(read())).decode().removesuffix("\n").split("\n")
+
+
+def events(answer: Any) -> list[Any]:
+    return list(sse_events(lines(answer)))
 
 
 def without_ids(value: Any) -> Any:
@@ -116,7 +122,7 @@ def test_messages(cases: list[Case]) -> None:
 
 
 def test_responses(cases: list[Case]) -> None:
-    body = ResponsesRequest.model_validate({"input": "Hi", "include": ["message.output_text.logprobs"]})
+    body = ResponsesRequest.model_validate({"input": "Hi"})
     kinds = set()
     for case in cases:
 
@@ -127,8 +133,6 @@ def test_responses(cases: list[Case]) -> None:
             )  # fmt: skip
 
         whole = run(answer(cut=False))
-        rows = [row for item in whole["output"] for part in item.get("content", []) for row in part.get("logprobs", [])]
-        assert len(rows) <= len(case.ids)
         stream = events(answer(cut=True))
         assert [event["sequence_number"] for event in stream] == list(range(len(stream)))
         assert without_ids(stream[-1]["response"]) == without_ids(whole)
@@ -136,10 +140,16 @@ def test_responses(cases: list[Case]) -> None:
             mine = [event for event in stream if event.get("output_index") == number]
             assert mine[-1]["item"] == item
             text = item["arguments"] if item["type"] == "function_call" else item["content"][0]["text"]
-            assert "".join(event["delta"] for event in mine if event["type"].endswith(".delta")) == text
+            deltas = [event for event in mine if event["type"].endswith(".delta")]
+            assert "".join(event["delta"] for event in deltas) == text
+            if item["type"] == "message":
+                rows = [row for event in deltas for row in event["logprobs"]]
+                assert rows == item["content"][0]["logprobs"]
+                assert case.params.logprobs is not None or not rows
+                kinds |= {"logprobs"} if rows else set()
         kinds |= {item["type"] for item in whole["output"]} | {item["status"] for item in whole["output"]}
         assert 0 <= whole["usage"]["output_tokens_details"]["reasoning_tokens"] <= whole["usage"]["output_tokens"]
-    assert kinds == {"message", "reasoning", "function_call", "completed", "incomplete"}
+    assert kinds == {"message", "reasoning", "function_call", "completed", "incomplete", "logprobs"}
 
 
 @pytest.mark.parametrize("chat", [True, False])
@@ -148,12 +158,13 @@ def test_ollama(cases: list[Case], chat: bool) -> None:
 
         def answer(*, cut: bool, case: Case = case) -> OllamaAnswer:
             return OllamaAnswer(
-                case.generation(cut=cut), case.message(), model_name="m", chat=chat, logprobs=case.logprobs(),
-                clock=Clock(0, 5),
+                case.generation(cut=cut), case.message(), model_name="m", chat=chat, clock=Clock(0, 5),
+                logprobs=None if case.params.logprobs is None else case.logprobs(),
             )  # fmt: skip
 
         whole = run(answer(cut=False))
-        *parts, end = events(answer(cut=True))
+        *parts, end = map(json.loads, lines(answer(cut=True)))
+        assert [part["done"] for part in (*parts, end)] == [False] * len(parts) + [True]
         shown = [part["message"] if chat else part for part in (*parts, end)]
         name = "content" if chat else "response"
         made = whole["message"] if chat else whole
@@ -162,7 +173,8 @@ def test_ollama(cases: list[Case], chat: bool) -> None:
         calls = [call for one in shown for call in one.get("tool_calls", [])]
         assert without_ids(calls) == without_ids(made.get("tool_calls", []))
         assert [row for part in parts for row in part.get("logprobs", [])] == whole.get("logprobs", [])
-        assert [end[name] for name in ("done_reason", "eval_count")] == [whole["done_reason"], whole["eval_count"]]
+        counts = ("done_reason", "eval_count", "prompt_eval_count")
+        assert [end[name] for name in counts] == [whole[name] for name in counts]
 
 
 @pytest.mark.parametrize(("text", "arguments"), [
