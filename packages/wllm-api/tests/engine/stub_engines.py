@@ -39,6 +39,17 @@ def deaf(options: dict[str, Any]) -> ScriptedEngine:
     return _Deaf(ScriptedOptions(**options))
 
 
+class _Frozen(ScriptedEngine):
+    def step(self) -> list[TokenEvent]:
+        sum(range(10**15))  # days in C that never release the GIL
+        return super().step()
+
+
+def frozen(options: dict[str, Any]) -> ScriptedEngine:
+    """Holds the GIL for ever in its first step."""
+    return _Frozen(ScriptedOptions(**options))
+
+
 connection: socket.socket | None = None
 
 

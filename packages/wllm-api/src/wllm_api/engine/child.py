@@ -22,7 +22,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from wllm_api.engine.wire import Batch, Channel, Failure, FromEngine, Stop, ToEngine
+from wllm_api.engine.wire import Batch, Channel, Failure, FromEngine, Ping, Pong, Stop, ToEngine
 from wllm_sched.errors import RequestRefused, SchedError
 from wllm_sched.messages import Abort, ServedEngine, Submit, TokenEvent
 from wllm_sched.pooling import Pool, Pooler
@@ -38,7 +38,7 @@ def main(channel: Channel, factory: str, options: Mapping[str, object]) -> None:
     _ignore_interrupts()
     inbox: queue.SimpleQueue[ToEngine] = queue.SimpleQueue()
     outbox: queue.SimpleQueue[FromEngine | None] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(channel, inbox), name="wllm-reader", daemon=True).start()
+    threading.Thread(target=_read, args=(channel, inbox, outbox), name="wllm-reader", daemon=True).start()
     writer = threading.Thread(target=_write, args=(channel, outbox), name="wllm-writer", daemon=True)
     writer.start()
     loading = True
@@ -80,13 +80,16 @@ def _load(factory: str, options: Mapping[str, object]) -> ServedEngine:
     return create(options)
 
 
-def _read(channel: Channel, inbox: queue.SimpleQueue[ToEngine]) -> None:
+def _read(channel: Channel, inbox: queue.SimpleQueue[ToEngine], outbox: queue.SimpleQueue[FromEngine | None]) -> None:
     while True:
         try:
             message = channel.recv()
         except (EOFError, OSError):
             os._exit(EXIT_SERVER_GONE)
-        inbox.put(message)
+        if isinstance(message, Ping):
+            outbox.put(Pong())
+        else:
+            inbox.put(message)
 
 
 def _write(channel: Channel, outbox: queue.SimpleQueue[FromEngine | None]) -> None:

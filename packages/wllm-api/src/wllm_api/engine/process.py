@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from wllm_api.engine.spawn import SpawnedEngine
 from wllm_api.engine.stream import RequestStream
-from wllm_api.engine.wire import Batch, Failure, FromEngine, Stop
+from wllm_api.engine.wire import Batch, Failure, FromEngine, Ping, Pong, Stop
 from wllm_api.errors import EngineDied, EngineState, EngineUnavailable
 from wllm_sched.messages import Abort, EngineStats, ModelInfo, Submit, TokenEvent
 from wllm_sched.pooling import Pool, PooledText
@@ -24,7 +24,8 @@ from wllm_sched.sampling import SamplingParams
 logger = logging.getLogger(__name__)
 
 _FIRST_BACKOFF_S = 0.5
-# Looks at a silent engine before it counts as hung. Looks, not seconds: a computer that slept must not end its engine.
+# Looks at a silent engine before it counts as hung. Looks, not seconds: neither a computer that slept nor a server that
+# was kept from running itself must end its engine.
 _LOOKS = 10
 
 _WHY_UNAVAILABLE: Mapping[EngineState, str] = {
@@ -40,7 +41,9 @@ class EngineProcess:
 
     `on_restart()` is called after each restart. `on_failed(text)` is called when the engine is given up: after
     `max_crashes` within `window_s` seconds, or at once when the factory raises on the first start. An engine that has
-    requests and ends no step within `step_timeout_s` seconds hangs: it is ended, and started again as after a crash.
+    requests hangs when it ends no step within `step_timeout_s` seconds, or when no thread of its process answers within
+    `silence_timeout_s` (the process is stopped or frozen, or code keeps Python's lock): it is ended, and started again as
+    after a crash. How long it loads is its own affair.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class EngineProcess:
         max_crashes: int = 3,
         window_s: float = 300.0,
         step_timeout_s: float = 600.0,
+        silence_timeout_s: float = 60.0,
     ) -> None:
         self.state: EngineState = "stopped"
         self.info: ModelInfo | None = None
@@ -67,7 +71,10 @@ class EngineProcess:
         self._max_crashes = max_crashes
         self._window_s = window_s
         self._step_timeout_s = step_timeout_s
+        self._silence_timeout_s = silence_timeout_s
+        self._look_s = min(step_timeout_s, silence_timeout_s) / _LOOKS
         self._silent_looks = 0
+        self._looks_without_step = 0
         self._next_look: asyncio.TimerHandle | None = None
         self._crashes: deque[float] = deque()
         self._request_ids = itertools.count()
@@ -156,17 +163,28 @@ class EngineProcess:
         self._look_later()
 
     def _look_later(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._next_look = loop.call_later(self._step_timeout_s / _LOOKS, self._look)
+        self._next_look = asyncio.get_running_loop().call_later(self._look_s, self._look)
 
     def _look(self) -> None:
         """End an engine that hangs: one that runs tells of each step, or of several within a second."""
-        self._silent_looks = self._silent_looks + 1 if self.state == "ready" and self._streams else 0
-        if self._silent_looks <= _LOOKS:
+        if self.state != "ready" or not self._streams or self._spawned is None:
+            self._silent_looks = self._looks_without_step = 0
             self._look_later()
-        elif self._spawned is not None:
-            self._failure = Failure(f"it hung: no step ended within {self._step_timeout_s:g} s", "", loading=False)
-            self._spawned.kill()
+            return
+        self._silent_looks += 1
+        self._looks_without_step += 1
+        if (self._silent_looks - 1) * self._look_s >= self._silence_timeout_s:
+            self._end_hung(f"its process gave no sign of life within {self._silence_timeout_s:g} s")
+        elif (self._looks_without_step - 1) * self._look_s >= self._step_timeout_s:
+            self._end_hung(f"no step ended within {self._step_timeout_s:g} s")
+        else:
+            self._spawned.send(Ping())
+            self._look_later()
+
+    def _end_hung(self, sign: str) -> None:
+        assert self._spawned is not None, "an engine that has requests runs"
+        self._failure = Failure(f"it hung: {sign}", "", loading=False)
+        self._spawned.kill()
 
     def _take(self, spawned: SpawnedEngine, message: FromEngine) -> None:
         if spawned is not self._spawned:
@@ -182,10 +200,13 @@ class EngineProcess:
                     if self._on_restart is not None:
                         self._on_restart()
             case Batch():
+                self._looks_without_step = 0
                 if message.stats is not None:
                     self.stats = message.stats
                 for event in message.events():
                     self._deliver(event)
+            case Pong():
+                pass
             case Failure():
                 self._failure = message
 

@@ -1,7 +1,7 @@
 """What crosses the pipe between the server and its engine process, beside the messages of wllm-sched.
 
-To the engine: `Submit` or `Pool`, `Abort`, `Stop`. From it: `ModelInfo` first, then a `Batch` a step;
-`Failure` is its last word.
+To the engine: `Submit` or `Pool`, `Abort`, `Ping`, `Stop`. From it: `ModelInfo` first, then a `Batch` a step, a `Pong`
+for each `Ping`; `Failure` is its last word.
 """
 
 from __future__ import annotations
@@ -36,6 +36,16 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Ping:
+    """Ask for a sign of life."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """A sign of life: threads of the engine process run, whatever its step is at."""
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """The engine ends because of an exception: while it loaded the model, or in a step."""
 
@@ -61,5 +71,5 @@ class Batch:
         return [TokenEvent(*row) for row in self.rows]
 
 
-ToEngine = Submit | Pool | Abort | Stop
-FromEngine = ModelInfo | Batch | Failure
+ToEngine = Submit | Pool | Abort | Ping | Stop
+FromEngine = ModelInfo | Batch | Pong | Failure
