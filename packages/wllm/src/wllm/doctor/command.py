@@ -27,6 +27,9 @@ def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     doctor.add_argument("--json", action="store_true", help="print one JSON document, to post or to read by a program")
+    doctor.add_argument(
+        "--kernels", action="store_true", help="run every kernel on each GPU against its reference; takes a minute"
+    )
     doctor.add_argument("--port", type=int, default=8000, help="the port that `wllm serve` shall have (default: 8000)")
     doctor.set_defaults(run=_doctor)
 
@@ -37,7 +40,7 @@ def _doctor(args: argparse.Namespace) -> int:
     from wllm.doctor.finding import Verdict
     from wllm.doctor.report import json_report, text_report
 
-    findings = examine(Facts(port=args.port), checks_here())
+    findings = examine(Facts(port=args.port), checks_here(kernels=args.kernels))
     try:
         say(json_report(findings) if args.json else text_report(findings))
     except OSError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from wllm.doctor.checks import gpu, on_windows, packages, port, storage, system
+from wllm.doctor.checks import gpu, on_windows, packages, port, results, storage, system
 from wllm.doctor.facts import Facts
 from wllm.doctor.finding import Check, Finding, Verdict
 
@@ -22,6 +22,7 @@ EVERYWHERE = (
     Check("temporary files", storage.temporary_files),
     Check("port", port.port),
 )
+ON_REQUEST = (Check("kernels' results", results.results),)
 ON_WINDOWS = (
     Check("Visual C++ runtime", on_windows.runtime_dlls),
     Check("long paths", on_windows.long_paths),
@@ -31,9 +32,10 @@ ON_WINDOWS = (
 )
 
 
-def checks_here() -> Sequence[Check]:
-    """Those of this operating system."""
-    return (*EVERYWHERE, *ON_WINDOWS) if sys.platform == "win32" else EVERYWHERE
+def checks_here(*, kernels: bool = False) -> Sequence[Check]:
+    """Those of this operating system; with `kernels` also the one that runs every kernel."""
+    here = (*EVERYWHERE, *ON_WINDOWS) if sys.platform == "win32" else EVERYWHERE
+    return (*here, *ON_REQUEST) if kernels else here
 
 
 def examine(facts: Facts, checks: Sequence[Check]) -> list[Finding]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from wllm.bench.machine import query_gpus
 from wllm.doctor.driver import Driver, ask_driver
-from wllm.doctor.torch_probe import ANSWER
+from wllm.doctor.probe import ask
 
-_PROBE_SECONDS = 60
+_TORCH_SECONDS = 60
+# Where there is no machine code for a GPU the driver or NVRTC compiles every kernel first.
+_KERNELS_SECONDS = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +39,25 @@ class Torch:
     gpus: tuple[TorchGpu, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedKernels:
+    """A check of the kernels that ran on a GPU: launches, time in seconds, and what disagrees, else empty."""
+
+    gpu: int
+    name: str
+    launches: int
+    seconds: float
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelChecks:
+    """All checks that ran, and why there are no more, else empty."""
+
+    checked: tuple[CheckedKernels, ...] = ()
+    problem: str = ""
+
+
 class Facts:
     """Asks the machine. The arguments are what tests replace."""
 
@@ -51,10 +68,11 @@ class Facts:
         driver: Callable[[], Driver] = ask_driver,
         torch: Callable[[], Torch] | None = None,
         smi: Callable[[str], list[dict[str, str]]] = query_gpus,
+        kernels: Callable[[], KernelChecks] | None = None,
     ) -> None:
         """`port` is the one that `wllm serve` would take; `smi` asks nvidia-smi for columns."""
         self.port, self.smi = port, smi
-        self._driver, self._torch = driver, torch or ask_torch
+        self._driver, self._torch, self._kernels = driver, torch or ask_torch, kernels or check_kernels
 
     @cached_property
     def driver(self) -> Driver:
@@ -66,21 +84,24 @@ class Facts:
         """The installed torch."""
         return self._torch()
 
+    @cached_property
+    def kernels(self) -> KernelChecks:
+        """What the kernels computed; takes the GPU for some seconds."""
+        return self._kernels()
+
 
 def ask_torch() -> Torch:
     """Import torch in another process and take its answer; never raises for a torch that is missing or broken."""
     if importlib.util.find_spec("torch") is None:
         return Torch()
-    # -P: a folder called torch where the command was given is none that the server would import.
-    command = [sys.executable, "-P", "-X", "utf8", "-W", "ignore", "-m", "wllm.doctor.torch_probe"]
-    try:
-        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=_PROBE_SECONDS)
-    except subprocess.TimeoutExpired:
-        return Torch(error=f"importing it took more than {_PROBE_SECONDS} s")
-    answers = [line.removeprefix(ANSWER) for line in done.stdout.splitlines() if line.startswith(ANSWER)]
-    if done.returncode or not answers:
-        last = (done.stderr.strip().splitlines() or [""])[-1]
-        return Torch(error=f"the process that imports it ended with code {done.returncode} {last}".strip())
-    answer: dict[str, Any] = json.loads(answers[-1])
-    gpus = tuple(TorchGpu(**gpu) for gpu in answer.pop("gpus", ()))
-    return Torch(**answer, gpus=gpus)
+    answers, problem = ask("wllm.doctor.torch_probe", _TORCH_SECONDS)
+    if problem or not answers:
+        return Torch(error=f"the process that imports it {problem or 'said nothing'}")
+    gpus = tuple(TorchGpu(**gpu) for gpu in answers[0].pop("gpus", ()))
+    return Torch(**answers[0], gpus=gpus)
+
+
+def check_kernels() -> KernelChecks:
+    """Run the kernels' self-check in another process, on every GPU."""
+    answers, problem = ask("wllm.doctor.kernel_probe", _KERNELS_SECONDS)
+    return KernelChecks(tuple(CheckedKernels(**answer) for answer in answers), problem)

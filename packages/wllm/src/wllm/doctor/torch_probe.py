@@ -1,20 +1,18 @@
 """The program that imports torch for the doctor, in a process of its own: a broken torch can end its process.
 
-Prints `ANSWER` and behind it, on that line, one JSON object: the fields of `Torch`. What torch itself and what comes
-with it print may stand around that line.
+Tells one answer, the fields of `Torch`.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-ANSWER = "torch_probe: "
+from wllm.doctor.probe import tell
 
 
 def main() -> None:
-    """Print what torch says of itself, its GPUs and the kernels."""
-    print(f"\n{ANSWER}{json.dumps(facts())}")  # noqa: T201
+    """Tell what torch says of itself, its GPUs and the kernels."""
+    tell(facts())
 
 
 def facts() -> dict[str, Any]:
