@@ -22,7 +22,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from wllm_api.engine.wire import Batch, Channel, Failure, FromEngine, Ping, Pong, Stop, ToEngine
+from wllm_api.engine.wire import Batch, Channel, Failure, ForEngineLoop, FromEngine, Ping, Pong, Stop
 from wllm_sched.errors import RequestRefused, SchedError
 from wllm_sched.messages import Abort, ServedEngine, Submit, TokenEvent
 from wllm_sched.pooling import Pool, Pooler
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 def main(channel: Channel, factory: str, options: Mapping[str, object]) -> None:
     """Load the engine that `factory` ("module:function") makes of `options`, and serve it until `Stop`."""
     _ignore_interrupts()
-    inbox: queue.SimpleQueue[ToEngine] = queue.SimpleQueue()
+    inbox: queue.SimpleQueue[ForEngineLoop] = queue.SimpleQueue()
     outbox: queue.SimpleQueue[FromEngine | None] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(channel, inbox, outbox), name="wllm-reader", daemon=True).start()
     writer = threading.Thread(target=_write, args=(channel, outbox), name="wllm-writer", daemon=True)
@@ -80,7 +80,9 @@ def _load(factory: str, options: Mapping[str, object]) -> ServedEngine:
     return create(options)
 
 
-def _read(channel: Channel, inbox: queue.SimpleQueue[ToEngine], outbox: queue.SimpleQueue[FromEngine | None]) -> None:
+def _read(
+    channel: Channel, inbox: queue.SimpleQueue[ForEngineLoop], outbox: queue.SimpleQueue[FromEngine | None]
+) -> None:
     while True:
         try:
             message = channel.recv()
@@ -101,7 +103,7 @@ def _write(channel: Channel, outbox: queue.SimpleQueue[FromEngine | None]) -> No
 
 
 def _serve(
-    engine: ServedEngine, inbox: queue.SimpleQueue[ToEngine], outbox: queue.SimpleQueue[FromEngine | None]
+    engine: ServedEngine, inbox: queue.SimpleQueue[ForEngineLoop], outbox: queue.SimpleQueue[FromEngine | None]
 ) -> None:
     reported = time.perf_counter()
     while True:

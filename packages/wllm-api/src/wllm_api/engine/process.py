@@ -42,8 +42,8 @@ class EngineProcess:
     `on_restart()` is called after each restart. `on_failed(text)` is called when the engine is given up: after
     `max_crashes` within `window_s` seconds, or at once when the factory raises on the first start. An engine that has
     requests hangs when it ends no step within `step_timeout_s` seconds, or when no thread of its process answers within
-    `silence_timeout_s` (the process is stopped or frozen, or code keeps Python's lock): it is ended, and started again as
-    after a crash. How long it loads is its own affair.
+    `silence_timeout_s` (the process is stopped, or code keeps Python's lock): it is ended, and started again as after a
+    crash. How long it loads is its own affair.
     """
 
     def __init__(

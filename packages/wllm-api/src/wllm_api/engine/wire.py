@@ -71,5 +71,6 @@ class Batch:
         return [TokenEvent(*row) for row in self.rows]
 
 
-ToEngine = Submit | Pool | Abort | Ping | Stop
+ForEngineLoop = Submit | Pool | Abort | Stop
+ToEngine = ForEngineLoop | Ping
 FromEngine = ModelInfo | Batch | Pong | Failure
