@@ -19,6 +19,7 @@ import pytest
 
 from wllm.doctor import windows
 from wllm.doctor.checks import on_windows, port, storage, system
+from wllm.doctor.driver import Driver, GpuOfDriver
 from wllm.doctor.facts import Facts, Torch
 from wllm.doctor.finding import Finding, Verdict
 
@@ -179,10 +180,20 @@ def test_page_file(size: int, verdict: Verdict, monkeypatch: pytest.MonkeyPatch)
     assert one(on_windows.page_file).verdict is verdict
 
 
+@pytest.mark.parametrize(("on", "words"), [(True, "on"), (False, "off"), (None, "as the driver likes")])
+def test_hardware_scheduling(on: bool | None, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "hardware_scheduling", lambda: on)
+    gpu = Driver(True, 13000, (GpuOfDriver("RTX 4070", (8, 9)),))
+    (found,) = on_windows.hardware_scheduling(Facts(driver=lambda: gpu))
+    assert found.verdict is Verdict.NOTE and found.seen == words
+    assert list(on_windows.hardware_scheduling(Facts(driver=lambda: Driver(loaded=False)))) == []
+
+
 @pytest.mark.skipif(sys.platform != "win32", reason="asks Windows")
 def test_what_windows_answers() -> None:
     assert windows.build() > 0 and windows.page_file_bytes() >= 0
     assert windows.console_code_page() >= 0 and windows.long_paths_enabled() in (True, False)
+    assert windows.hardware_scheduling() in (True, False, None)
     assert windows.missing_dlls(("kernel32.dll", "no-such.dll")) == ["no-such.dll"]
     assert all(first <= last for first, last in windows.excluded_ports())
 

@@ -28,6 +28,7 @@ ON_WINDOWS = (
     Check("long paths", on_windows.long_paths),
     Check("console", on_windows.code_page),
     Check("page file", on_windows.page_file),
+    Check("hardware scheduling", on_windows.hardware_scheduling),
     Check("virus scanner", on_windows.virus_scanner),
 )
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
+
+from wllm.doctor.shell_command import ShellCommand
 
 if TYPE_CHECKING:
     from wllm.doctor.facts import Facts
@@ -23,13 +24,17 @@ class Verdict(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was looked at, the verdict, what was seen, why it matters and what to do; the last two may be empty."""
+    """What was looked at, the verdict, what was seen, why it matters and what to do; the last two may be empty.
+
+    `command` does it, where a command can.
+    """
 
     check: str
     verdict: Verdict
     seen: str
     reason: str = ""
     fix: str = ""
+    command: ShellCommand | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +43,6 @@ class Check:
 
     name: str
     look: Callable[[Facts], Iterator[Finding]]
-
-
-def pip_command(arguments: str) -> str:
-    """The command that runs pip for this Python, to be pasted into PowerShell or a shell."""
-    program = sys.executable or "python"
-    if " " in program:
-        program = f'& "{program}"' if sys.platform == "win32" else f'"{program}"'
-    return f"{program} -m pip {arguments}"
 
 
 def size_text(num_bytes: float) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from wllm.console import complain, say
 from wllm.doctor.driver import Driver, ask_driver
-from wllm.doctor.finding import pip_command
+from wllm.doctor.shell_command import ShellCommand, pip
 
 UPDATE_DRIVER = "update the NVIDIA driver (R580 or newer)"
 NEWEST = "cu130"
@@ -55,12 +55,15 @@ def pip_arguments(build: str) -> tuple[str, ...]:
     return (f"torch{torch_range()}", "--index-url", f"{_INDEX}/{build}")
 
 
-def install_command(driver: Driver) -> str:
-    """What installs the torch that suits the driver, over whatever is there; first, where it must be, a new driver."""
-    build = build_for(driver)
-    requirement, *index = pip_arguments(build or NEWEST)
-    command = pip_command(f'install --force-reinstall "{requirement}" {" ".join(index)}')
-    return command if build else f"{UPDATE_DRIVER}, then: {command}"
+def install_command(driver: Driver) -> ShellCommand:
+    """What installs the torch that suits the driver, or a driver to come, over whatever is there."""
+    return pip("install", "--force-reinstall", *pip_arguments(build_for(driver) or NEWEST))
+
+
+def install_steps(driver: Driver) -> str:
+    """The same in words: first, where it must be, a new driver."""
+    command = str(install_command(driver))
+    return command if build_for(driver) else f"{UPDATE_DRIVER}, then: {command}"
 
 
 def idle_gpu(folder: Path | None = None, driver: Callable[[], Driver] = ask_driver) -> str:
@@ -76,7 +79,7 @@ def idle_gpu(folder: Path | None = None, driver: Callable[[], Driver] = ask_driv
     found = driver()
     if not found.gpus:
         return ""
-    command = install_command(found)
+    command = install_steps(found)
     return f"{found.gpus[0].name} stays idle: this torch is a CPU build. To get one that uses it: {command}"
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 _ELSEWHERE = "only Windows can be asked for this"
-_LONG_PATHS = r"SYSTEM\CurrentControlSet\Control\FileSystem"
+_CONTROL = r"SYSTEM\CurrentControlSet\Control"
 
 
 def build() -> int:
@@ -33,15 +33,25 @@ def _loads(name: str) -> bool:
 
 def long_paths_enabled() -> bool:
     """Whether paths may have more than 260 characters."""
+    return _registry_number("FileSystem", "LongPathsEnabled") == 1
+
+
+def hardware_scheduling() -> bool | None:
+    """Whether the GPU schedules its own work; None where the driver decides."""
+    number = _registry_number("GraphicsDrivers", "HwSchMode")
+    return None if number is None else number == 2
+
+
+def _registry_number(folder: str, name: str) -> int | None:
     if sys.platform != "win32":
         raise OSError(_ELSEWHERE)
     import winreg
 
     try:
-        with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, _LONG_PATHS) as key:
-            return bool(winreg.QueryValueEx(key, "LongPathsEnabled")[0] == 1)
+        with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, rf"{_CONTROL}\{folder}") as key:
+            return int(winreg.QueryValueEx(key, name)[0])
     except FileNotFoundError:
-        return False
+        return None
 
 
 def console_code_page() -> int:

@@ -1,4 +1,4 @@
-"""What Windows alone can have wrong: runtime DLLs, long paths, code page, page file, virus scanners."""
+"""What Windows alone can have wrong: runtime DLLs, long paths, code page, page file, GPU scheduling, virus scanners."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from wllm.doctor import windows
 from wllm.doctor.checks.storage import model_cache
 from wllm.doctor.facts import Facts
-from wllm.doctor.finding import Finding, Verdict, pip_command, size_text
+from wllm.doctor.finding import Finding, Verdict, size_text
+from wllm.doctor.shell_command import pip
 
 # Python brings the first two; torch needs the third, and from 2.14 on the last.
 RUNTIME_DLLS = ("vcruntime140.dll", "vcruntime140_1.dll", "msvcp140.dll", "vcruntime140_threads.dll")
@@ -24,13 +25,14 @@ def runtime_dlls(facts: Facts) -> Iterator[Finding]:
         return
     # An older torch does without the newest of them.
     works = bool(facts.torch.version and not facts.torch.error)
-    fix = f"install {_REDISTRIBUTABLE}, or: {pip_command('install msvc-runtime')}"
+    command = pip("install", "msvc-runtime")
     yield Finding(
         "Visual C++ runtime",
         Verdict.NOTE if works else Verdict.PROBLEM,
         f"missing: {', '.join(missing)}",
         "newer versions of torch need them" if works else "torch needs them",
-        fix,
+        f"install {_REDISTRIBUTABLE}, or: {command}",
+        command,
     )
 
 
@@ -66,6 +68,15 @@ def page_file(_: Facts) -> Iterator[Finding]:
     reason = "programs end with an access violation, or error 1455, when main memory and page file are all promised"
     fix = "System, Advanced system settings, Performance, Virtual memory: system managed size"
     yield Finding("page file", Verdict.WARNING, size_text(size), reason, fix)
+
+
+def hardware_scheduling(facts: Facts) -> Iterator[Finding]:
+    """A hint: it changes what a kernel launch costs, to the better on some machines and to the worse on others."""
+    if facts.driver.gpus:
+        seen = {True: "on", False: "off", None: "as the driver likes"}[windows.hardware_scheduling()]
+        reason = "hardware-accelerated GPU scheduling changes how long a kernel launch takes, for better or worse"
+        fix = "compare wllm bench latency with the other setting, in Settings, System, Display, Graphics"
+        yield Finding("hardware scheduling", Verdict.NOTE, seen, reason, fix)
 
 
 def virus_scanner(_: Facts) -> Iterator[Finding]:
