@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 
@@ -26,3 +28,39 @@ def test_streams_are_used_again_but_never_by_two(monkeypatch: pytest.MonkeyPatch
     third, fourth, fifth = CudaGraphs(device), CudaGraphs(device), CudaGraphs(device)
     assert len(made) == 4
     assert len({id(graphs._stream) for graphs in (third, fourth, fifth)}) == 3
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_the_allocator_is_told_of_the_end_of_a_broken_capture(monkeypatch: pytest.MonkeyPatch, told: bool) -> None:
+    ended: list[tuple[int, tuple[int, int]]] = []
+
+    class Graph:
+        def capture_begin(self, **options: object) -> None:
+            pass
+
+        def capture_end(self) -> None:
+            raise RuntimeError("the capture is invalid")
+
+    def end(device: int, pool: tuple[int, int]) -> None:
+        ended.append((device, pool))
+        if told:
+            raise RuntimeError("not recording to this pool")
+
+    work = iter([None, ValueError("spoilt")])
+
+    def run() -> None:
+        if (error := next(work)) is not None:
+            raise error
+
+    for name, value in {
+        "Stream": lambda device: None,
+        "graph_pool_handle": lambda: (0, 5),
+        "CUDAGraph": Graph,
+        "synchronize": lambda device: None,
+        "stream": lambda stream: nullcontext(),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", end, raising=False)
+    with pytest.raises(ValueError, match="spoilt"):
+        CudaGraphs(torch.device("cuda", 6)).capture(run)
+    assert ended == [(6, (0, 5))]

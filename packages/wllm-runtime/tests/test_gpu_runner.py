@@ -14,6 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 from wllm_runtime import EngineConfig
 from wllm_runtime import cuda_graphs as cuda_graphs_module
 from wllm_runtime.engine import ModelEngine, create_engine
+from wllm_runtime.memory import MIB
 from wllm_runtime.testing import generate, save_tiny_llama, tokens_of
 from wllm_sched import SamplingParams, Submit
 
@@ -103,6 +104,10 @@ def test_a_step_that_cannot_be_captured_runs_eagerly(
     assert stats.eager_steps_total == stats.steps_total
     assert "could not be captured" in caplog.text
     engine.close()
+    held = torch.cuda.memory_reserved()
+    assert torch.empty(256 * MIB, dtype=torch.uint8, device="cuda").numel() == 256 * MIB
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() <= held, "what torch caches is stuck since the capture that broke"
 
 
 def test_steps_keep_to_their_stream_inside_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

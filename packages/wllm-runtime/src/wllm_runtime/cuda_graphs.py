@@ -40,9 +40,19 @@ class CudaGraphs:
             except BaseException:
                 with suppress(RuntimeError):  # a capture that broke says so once more
                     graph.capture_end()
+                self._end_allocating()
                 raise
             graph.capture_end()
         return graph.replay
+
+    def _end_allocating(self) -> None:
+        """Tell torch's allocator that the capture is over: else it would never again free what it caches.
+
+        `capture_end` of a capture that broke leaves that out, or not: https://github.com/pytorch/pytorch/pull/180395.
+        """
+        index = torch.cuda.current_device() if self._device.index is None else self._device.index
+        with suppress(RuntimeError):  # where it was told already
+            torch._C._cuda_endAllocateToPool(index, self._pool)
 
     def measure(self, work: Callable[[], object]) -> Timing:
         """The best of three calls, after one that is not timed."""
