@@ -27,3 +27,10 @@ def test_example(client: httpx.Client, page: str, output: str) -> None:
     )
     assert ran.returncode == 0, ran.stderr
     assert re.fullmatch(output, ran.stdout)
+
+
+def test_every_series_of_the_metrics_has_a_row(client: httpx.Client) -> None:
+    page = (DOCS / "serving.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"^# TYPE wllm:(\w+) ", client.get("/metrics").text, re.MULTILINE))
+    assert "engine_steps_total" in shown
+    assert sorted(name for name in shown if f"`{name}`" not in page and not name.endswith("_created")) == []
