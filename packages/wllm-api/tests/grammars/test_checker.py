@@ -3,25 +3,49 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import pytest
 
 from wllm_api.engine.scripted_model import build_tokenizer
 from wllm_api.errors import GrammarError
 from wllm_api.grammars import Constraint, GrammarChecker
+from wllm_api.grammars.constraint import Kind
 
 
-def refusal(schema: dict[str, Any]) -> str:
+def refusal(value: object, kind: Kind = "json") -> str:
     checker = GrammarChecker(build_tokenizer().to_str())
     with pytest.raises(GrammarError) as caught:
-        checker.check_now(Constraint("json", schema, "response_format"))
+        checker.check_now(Constraint(kind, value, "response_format"))
     return str(caught.value)
 
 
 def test_the_place_of_an_error_is_told() -> None:
     schema = {"properties": {"a": {"type": "string"}, "b": {"items": {"format": "nix"}}}}
     assert refusal(schema) == "Unknown format: nix (at /properties/b/items of the schema)."
+
+
+LONG = "x" * 50_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "words"),
+    [
+        ("json", {"anyOf": [{}] * 500_000}, "has more than 20,000 schemas inside"),
+        ("json", {"properties": {LONG: {"anyOf": [{"not": {}}] * 10_000}}}, "The keyword 'not' at /properties/xxx"),
+        ("json", {"properties": {"a": {LONG: 1}}}, "at /properties/a of the schema is not supported"),
+        ("json", {"type": "object", "required": [LONG], "additionalProperties": False}, "Unsatisfiable schema"),
+        ("json", {"type": LONG}, "Invalid type: xxx"),
+        ("regex", "(" * 100_000, "invalid regex"),
+        ("grammar", f"start: {LONG}", 'unknown name: "xxx'),
+        ("grammar", LONG, "neither as Lark nor as GBNF"),
+    ],
+)
+def test_a_refusal_is_short_and_quick(kind: Kind, value: object, words: str) -> None:
+    """Places and messages of the compiler may repeat what was sent."""
+    start = time.perf_counter()
+    text = refusal(value, kind)
+    assert words in text and len(text) < 1000
+    assert time.perf_counter() - start < 2
 
 
 def test_looking_for_the_place_ends_before_the_time_for_the_whole_check() -> None:

@@ -1,7 +1,7 @@
 """Structured output: from what a request asks for to a grammar that the engine follows. Knows no HTTP.
 
-`Constraint` is what is asked for, `notation` writes it as a grammar, `schema_rules` and `breadth` say which JSON
-schemas can be kept, `GrammarChecker` compiles on trial.
+`Constraint` is what is asked for, `notation` writes it as a grammar, `schema_rules`, `breadth` and `endings` say which
+JSON schemas can be kept, `closing` and `ranges` change them where it takes that, `GrammarChecker` compiles on trial.
 """
 
 from wllm_api.grammars.checker import GrammarChecker

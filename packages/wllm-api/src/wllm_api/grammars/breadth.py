@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from wllm_api.errors import GrammarError
-from wllm_api.grammars.schema_rules import MAX_DEPTH, Schema, subschemas
+from wllm_api.grammars.schema_rules import MAX_DEPTH, Schema, listed, referred, subschemas
 
 MAX_OPTIONAL = 100
 MAX_WAYS = 1_800
@@ -47,7 +47,7 @@ class _Breadth:
         for name in properties if isinstance(properties, Mapping) else ():
             row = 0 if name in named else row + 1
             longest = max(longest, row)
-        return longest + sum(self.optional(one) for one in _parts(part, "allOf"))
+        return longest + sum(self.optional(one) for one in listed(part, "allOf"))
 
     def ways(self, part: Schema, depth: int = 0) -> int:
         """In how many ways a value may begin; from `MAX_DEPTH` references and alternatives on, in one."""
@@ -56,22 +56,9 @@ class _Breadth:
         if id(part) not in self._known:
             self._known[id(part)] = 1  # of a part that holds itself
             own = _WAYS_OF_OPTIONAL * self.optional(part)
-            alternatives = [*_parts(part, "anyOf"), *_parts(part, "oneOf")]
-            target = self._target(part.get("$ref"))
+            alternatives = [*listed(part, "anyOf"), *listed(part, "oneOf")]
+            target = referred(self._schema, part)
             inner = [own + self.ways(one, depth + 1) for one in alternatives]
             inner += [self.ways(target, depth + 1)] if target is not None else []
             self._known[id(part)] = max(own, sum(inner), 1)
         return self._known[id(part)]
-
-    def _target(self, reference: object) -> Schema | None:
-        if not isinstance(reference, str) or not reference.startswith("#/"):
-            return None
-        found: object = self._schema
-        for step in reference[2:].split("/"):
-            found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
-        return found if isinstance(found, Mapping) else None
-
-
-def _parts(part: Schema, keyword: str) -> list[Schema]:
-    listed = part.get(keyword)
-    return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []

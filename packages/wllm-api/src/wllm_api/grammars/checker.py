@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 TIMEOUT_S = 10.0
 _MAX_KEPT = 256
+_MAX_PROBLEM = 500
 # Looking for the place of an error may compile a schema once for each of its parts.
 _PLACE_S = 1.0
 
@@ -105,7 +106,8 @@ class GrammarChecker:
             matcher.compute_bitmask()
         if not matcher.is_error():
             return "It allows no answer at all" if matcher.is_stopped() and not matcher.is_accepting() else ""
-        text = matcher.get_error().partition("<state>")[0].strip()
+        # Some repeat the whole grammar, or name all special tokens.
+        text = matcher.get_error().partition("<state>")[0].strip()[:_MAX_PROBLEM]
         if text == "NoExtensionBias":
             return "It allows no answer at all"
         return " ".join(text.split()).rstrip(".") or str(matcher.stop_reason())

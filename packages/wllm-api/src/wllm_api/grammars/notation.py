@@ -12,6 +12,8 @@ from wllm_api.errors import GrammarError
 from wllm_api.grammars.breadth import check_breadth
 from wllm_api.grammars.closing import closed
 from wllm_api.grammars.constraint import Constraint
+from wllm_api.grammars.endings import check_endings
+from wllm_api.grammars.ranges import with_inner_bounds
 from wllm_api.grammars.schema_rules import Schema, check_schema, without_no_ops
 from wllm_sched.grammar import Grammar
 
@@ -58,7 +60,8 @@ def kept_schema(schema: object) -> Schema:
     """The schema as answers are held to it; raises `GrammarError` for one that cannot be kept, with the place."""
     checked = check_schema(schema)
     check_breadth(checked)
-    return closed(without_no_ops(checked))
+    check_endings(checked)
+    return closed(with_inner_bounds(without_no_ops(checked)))
 
 
 def with_options(schema: Mapping[str, object]) -> dict[str, object]:
@@ -106,4 +109,4 @@ def _free_grammar(text: str) -> Grammar:
     try:
         return Grammar(grammar_from("grammar", text))
     except Exception as error:  # the converter raises whatever it meets
-        raise GrammarError(f"The grammar can be read neither as Lark nor as GBNF: {error}.") from None
+        raise GrammarError(f"The grammar can be read neither as Lark nor as GBNF: {error!s:.500}.") from None

@@ -6,11 +6,14 @@ for the compiler to say.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
 from wllm_api.errors import GrammarError
 
 MAX_DEPTH = 64
+MAX_PARTS = 20_000
+_MAX_PLACE = 300
 _ENFORCED = frozenset({
     "$defs", "$ref", "additionalItems", "additionalProperties", "allOf", "anyOf", "const", "definitions", "enum",
     "exclusiveMaximum", "exclusiveMinimum", "format", "items", "maxItems", "maxLength", "maxProperties", "maximum",
@@ -43,17 +46,18 @@ def check_schema(schema: object) -> Schema:
             if keyword.startswith("x-") and keyword != "x-guidance":
                 continue
             raise GrammarError(
-                f"The keyword {keyword!r} at {place or 'the top'} of the schema is not supported, and is not ignored. "
-                "Remove it, or check the answer yourself."
+                f"The keyword {keyword!r:.80} at {place or 'the top'} of the schema is not supported, and is not "
+                "ignored. Remove it, or check the answer yourself."
             )
     return schema
 
 
 def subschemas(schema: Schema) -> Iterator[tuple[str, Schema]]:
     """Each schema inside, itself first, with its place as a JSON pointer; raises `GrammarError` for a wrong form."""
-    pending: list[tuple[str, object, int]] = [("", schema, 0)]
+    pending: deque[tuple[str, object, int]] = deque([("", schema, 0)])
+    count = 0
     while pending:
-        place, part, depth = pending.pop(0)
+        place, part, depth = pending.popleft()
         if isinstance(part, bool):
             continue
         if not isinstance(part, Mapping):
@@ -63,7 +67,28 @@ def subschemas(schema: Schema) -> Iterator[tuple[str, Schema]]:
         yield place, part
         for keyword, value in part.items():
             for step, child in _children(keyword, value, f"{place}/{keyword}"):
-                pending.append((f"{place}/{keyword}{step}", child, depth + 1))
+                count += 1
+                if count > MAX_PARTS:
+                    raise GrammarError(f"The schema has more than {MAX_PARTS:,} schemas inside. Send a smaller one.")
+                # Names may be long, and each place inside of one would hold it again.
+                pending.append((f"{place}/{keyword}{step}"[:_MAX_PLACE], child, depth + 1))
+
+
+def listed(part: Schema, keyword: str) -> list[Schema]:
+    """The schemas in the list of a keyword, without true and false."""
+    value = part.get(keyword)
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+def referred(schema: Schema, part: Schema) -> Schema | None:
+    """What `$ref` of a part refers to; None for no reference, and for one that is not a pointer into the schema."""
+    reference = part.get("$ref")
+    if not isinstance(reference, str) or not reference.startswith("#"):
+        return None
+    found: object = schema
+    for step in reference.split("/")[1:]:
+        found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) and (reference == "#" or "/" in reference) else None
 
 
 def without_no_ops(schema: Schema) -> Schema:
