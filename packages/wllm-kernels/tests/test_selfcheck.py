@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import nullcontext
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -11,7 +13,9 @@ from emulator.backend import Emulator
 
 from wllm_kernels import dispatch
 from wllm_kernels.dispatch import OPS, Op
+from wllm_kernels.selfcheck import timing
 from wllm_kernels.selfcheck.checks import NAMES, run_checks
+from wllm_kernels.selfcheck.timing import LaunchTimes, launch_times
 
 # torch's own product on a CPU rounds as it likes, so that `linear` is for GPUs alone.
 ON_A_CPU = [name for name in NAMES if name != "linear"]
@@ -79,3 +83,33 @@ def test_checks_that_python_leaves_out_are_no_pass() -> None:
     code = "from wllm_kernels.selfcheck.checks import run_checks; print(list(run_checks('cpu', ['norm'])))"
     done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, encoding="utf-8", timeout=120)
     assert done.returncode == 1 and "python -O leaves out" in done.stderr
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no NVIDIA GPU")
+def test_a_graph_launches_what_single_calls_launch() -> None:
+    times = launch_times()
+    assert 0 < times.graph_us < 1e4 and 0 < times.single_us < 1e4
+
+
+def test_launches_are_timed_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 0.0
+
+    def pass_on(seconds: float) -> None:
+        nonlocal clock
+        clock += seconds
+
+    class Graph:
+        def replay(self) -> None:
+            pass_on(400e-6)  # and what is left in the queue takes as long again
+
+    monkeypatch.setattr(timing, "perf_counter", lambda: clock)
+    monkeypatch.setattr(timing, "rms_norm", lambda *_: pass_on(5e-6))
+    monkeypatch.setattr(torch, "ones", lambda *_, **__: torch.zeros(1))
+    for name in ("Stream", "current_stream"):
+        monkeypatch.setattr(torch.cuda, name, MagicMock())
+    for name in ("stream", "graph"):
+        monkeypatch.setattr(torch.cuda, name, lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: pass_on(400e-6))
+    assert launch_times() == LaunchTimes(pytest.approx(6.0), pytest.approx(2.0))

@@ -14,18 +14,21 @@ import torch
 from wllm.cli import main
 from wllm.doctor import examination, facts, kernel_probe, probe
 from wllm.doctor.checks.results import results
-from wllm.doctor.facts import CheckedKernels, Facts, KernelChecks, Torch, TorchGpu, check_kernels
+from wllm.doctor.facts import CheckedKernels, Facts, KernelChecks, TimedLaunches, Torch, TorchGpu, check_kernels
 from wllm.doctor.finding import Finding, Verdict
-from wllm_kernels.selfcheck import checks
+from wllm_kernels.selfcheck import checks, timing
 from wllm_kernels.selfcheck.checks import Result
+from wllm_kernels.selfcheck.timing import LaunchTimes
 
 TWO_GPUS = Torch("2.13.0", "13.0", gpus=(TorchGpu("RTX 2060"), TorchGpu("RTX 4070")))
 NORM, ROPE = CheckedKernels(0, "norm", 12, 0.5, ""), CheckedKernels(0, "rope", 30, 1.0, "")
 WRONG = CheckedKernels(1, "norm", 12, 0.5, "AssertionError: Tensor-likes\n\n  are not close")
 
 
-def found(checked: tuple[CheckedKernels, ...], problem: str = "", torch: Torch = TWO_GPUS) -> list[Finding]:
-    return list(results(Facts(torch=lambda: torch, kernels=lambda: KernelChecks(checked, problem))))
+def found(
+    checked: tuple[CheckedKernels, ...], problem: str = "", timed: tuple[TimedLaunches, ...] = ()
+) -> list[Finding]:
+    return list(results(Facts(torch=lambda: TWO_GPUS, kernels=lambda: KernelChecks(checked, problem, timed))))
 
 
 def test_each_gpu_has_a_line() -> None:
@@ -33,6 +36,8 @@ def test_each_gpu_has_a_line() -> None:
     assert (good.check, good.verdict) == ("kernels' results, GPU 0", Verdict.OK)
     assert good.seen == "RTX 2060: 2 checks agree, 42 launches, 1.5 s"
     assert (bad.check, bad.verdict) == ("kernels' results, GPU 1", Verdict.PROBLEM)
+    (*_, times) = found((NORM, ROPE, WRONG), timed=(TimedLaunches(1, 31.25, 2.04),))
+    assert (times.check, times.seen) == ("launches, GPU 1", "31.2 us a kernel one by one, 2.0 us from a CUDA graph")
     assert bad.seen == "norm: AssertionError: Tensor-likes are not close" and "NVIDIA driver" in bad.fix
 
 
@@ -64,9 +69,14 @@ def test_the_probe_tells_every_check_of_every_gpu(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "device", lambda index: nullcontext())
     monkeypatch.setattr(checks, "run_checks", lambda: iter(ran))
+    monkeypatch.setattr(timing, "launch_times", lambda: LaunchTimes(9.0, 2.0))
     kernel_probe.main()
-    answers = [CheckedKernels(**answer) for answer in probe._answers(capsysbinary.readouterr().out)]
-    assert answers == [CheckedKernels(gpu, **asdict(result)) for gpu in (0, 1) for result in ran]
+    answers = probe._answers(capsysbinary.readouterr().out)
+    monkeypatch.setattr(facts, "ask", lambda *_: (answers, ""))
+    assert check_kernels() == KernelChecks(
+        tuple(CheckedKernels(gpu, **asdict(result)) for gpu in (0, 1) for result in ran),
+        timed=(TimedLaunches(0, 9.0, 2.0), TimedLaunches(1, 9.0, 2.0)),
+    )
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
@@ -80,6 +90,7 @@ def test_the_kernels_of_this_gpu_agree() -> None:
     checked = check_kernels()
     assert not checked.problem and {each.name for each in checked.checked} == set(checks.NAMES)
     assert [each for each in checked.checked if each.error or not each.launches] == []
+    assert len(checked.timed) == torch.cuda.device_count()
 
 
 @pytest.mark.parametrize(

@@ -51,11 +51,21 @@ class CheckedKernels:
 
 
 @dataclass(frozen=True, slots=True)
+class TimedLaunches:
+    """Microseconds from one small kernel to the next on a GPU, launched one by one and from a CUDA graph."""
+
+    gpu: int
+    single_us: float
+    graph_us: float
+
+
+@dataclass(frozen=True, slots=True)
 class KernelChecks:
-    """All checks that ran, and why there are no more, else empty."""
+    """All checks that ran, the launches that were timed, and why there are no more, else empty."""
 
     checked: tuple[CheckedKernels, ...] = ()
     problem: str = ""
+    timed: tuple[TimedLaunches, ...] = ()
 
 
 class Facts:
@@ -102,6 +112,7 @@ def ask_torch() -> Torch:
 
 
 def check_kernels() -> KernelChecks:
-    """Run the kernels' self-check in another process, on every GPU."""
+    """Run the kernels' self-check in another process, on every GPU, and time launches there."""
     answers, problem = ask("wllm.doctor.kernel_probe", _KERNELS_SECONDS)
-    return KernelChecks(tuple(CheckedKernels(**answer) for answer in answers), problem)
+    checked = tuple(CheckedKernels(**answer) for answer in answers if "launches" in answer)
+    return KernelChecks(checked, problem, tuple(TimedLaunches(**answer) for answer in answers if "graph_us" in answer))

@@ -1,6 +1,6 @@
-"""The program that runs the kernels' self-check for the doctor. Tells one answer for each check on each GPU.
+"""The program that runs the kernels' self-check for the doctor.
 
-The fields of an answer are those of `CheckedKernels`.
+Tells for each GPU one answer a check, with the fields of `CheckedKernels`, then one with those of `TimedLaunches`.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from wllm.doctor.probe import tell
 
 
 def main() -> None:
-    """Check every GPU that torch sees; none is no answer."""
+    """Check and time every GPU that torch sees; none is no answer."""
     import torch
 
     from wllm_kernels.selfcheck.checks import run_checks
+    from wllm_kernels.selfcheck.timing import launch_times
 
     for index in range(torch.cuda.device_count()):
         with torch.cuda.device(index):
             for result in run_checks():
                 tell({"gpu": index, **asdict(result)})
+            tell({"gpu": index, **asdict(launch_times())})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Whether the kernels compute on this GPU what their references compute on the CPU; only looked at with `--kernels`."""
+"""Whether the kernels compute on this GPU what their references compute on the CPU, and what launches cost.
+
+Only looked at with `--kernels`.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,9 @@ def results(facts: Facts) -> Iterator[Finding]:
             launches, seconds = sum(each.launches for each in checked), sum(each.seconds for each in checked)
             seen = f"{gpu.name}: {len(checked)} checks agree, {launches} launches, {seconds:.1f} s"
             yield Finding(f"{_CHECK}, GPU {index}", Verdict.OK, seen)
+        for each in (each for each in found.timed if each.gpu == index):
+            seen = f"{each.single_us:.1f} us a kernel one by one, {each.graph_us:.1f} us from a CUDA graph"
+            yield Finding(f"launches, GPU {index}", Verdict.OK, seen)
     if found.problem or not found.checked:
         last = f" after {found.checked[-1].name} on GPU {found.checked[-1].gpu}" if found.checked else ""
         seen = f"the process that runs the kernels {found.problem or 'said nothing'}{last}"
