@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-import json
+import gzip
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import pytest
 from cases.odd_model import CONTEXT, VOCAB_SIZE
-from cases.requests import CHAT, COMPLETIONS, HI, ask, error_of, refusal, text_of
-
-BYSTANDER = {"prompt": "Story:", "temperature": 0, "max_tokens": 200, "ignore_eos": True}
+from cases.requests import CHAT, COMPLETIONS, HI, ask, error_of, refusal, stream, streamed_text, text_of
 
 
 @contextmanager
-def beside_a_stream(client: httpx.Client) -> Iterator[None]:
-    """Runs what is within while another client's stream is under way, which must be what it is alone."""
-    alone = text_of(ask(client, COMPLETIONS, **BYSTANDER))
-    with client.stream("POST", COMPLETIONS, json={**BYSTANDER, "stream": True}) as answer:
-        lines = (line.removeprefix("data: ") for line in answer.iter_lines() if line.startswith("data: "))
-        pieces = [next(lines)]
-        yield
-        *rest, end = lines
-    assert end == "[DONE]"
-    assert "".join(json.loads(piece)["choices"][0]["text"] for piece in [*pieces, *rest]) == alone
+def beside_streams(client: httpx.Client, max_tokens: int = 100) -> Iterator[None]:
+    """Runs what is within while one stream after another is under way; each must be what it is alone."""
+    bystander = {"prompt": "Story:", "temperature": 0, "max_tokens": max_tokens, "ignore_eos": True}
+    alone = text_of(ask(client, COMPLETIONS, **bystander))
+    begun, done = threading.Event(), threading.Event()
+
+    def others() -> set[str]:
+        texts = set()
+        while not done.is_set():
+            begun.set()
+            texts.add(streamed_text(stream(client, COMPLETIONS, **bystander)))
+        return texts
+
+    with ThreadPoolExecutor(1) as pool:
+        streams = pool.submit(others)
+        assert begun.wait(10)
+        try:
+            yield
+        finally:
+            done.set()
+        assert streams.result() == {alone}
 
 
 @pytest.mark.parametrize(("fields", "limit"), [
@@ -50,7 +61,7 @@ def test_r11_no_tokens_at_all_are_refused(odd: httpx.Client) -> None:
 def test_r12_a_prompt_beyond_the_context_is_refused(odd: httpx.Client) -> None:
     """sgl-project/sglang#3910"""
     long = "word " * (10 * CONTEXT)
-    with beside_a_stream(odd):
+    with beside_streams(odd):
         error = refusal(odd, CHAT, messages=[{"role": "user", "content": long}], max_tokens=16)
     assert error["code"] == "context_length_exceeded" and f"{CONTEXT} tokens" in error["message"]
     assert str(ask(odd, "/tokenize", messages=[{"role": "user", "content": long}])["count"]) in error["message"]
@@ -61,12 +72,13 @@ def test_r12_a_prompt_beyond_the_context_is_refused(odd: httpx.Client) -> None:
 def test_r13_an_empty_prompt_ends_nothing(model: str, request: pytest.FixtureRequest) -> None:
     """vllm-project/vllm#7283; the real model's tokenizer adds no begin token."""
     client: httpx.Client = request.getfixturevalue(model)
-    for prompt in ("", [""], ["", "Hello"]):
-        assert len(ask(client, COMPLETIONS, prompt=prompt, max_tokens=1)["choices"]) == max(len(prompt), 1)
-    for prompt in ([], [[]]):
-        assert refusal(client, COMPLETIONS, prompt=prompt, max_tokens=1)["param"] == "prompt"
-    ask(client, CHAT, messages=[{"role": "user", "content": ""}], max_tokens=1)
-    assert refusal(client, CHAT, messages=[], max_tokens=1)["param"] == "messages"
+    with beside_streams(client, max_tokens=10 if model == "http" else 100):
+        for prompt in ("", [""], ["", "Hello"]):
+            assert len(ask(client, COMPLETIONS, prompt=prompt, max_tokens=4)["choices"]) == max(len(prompt), 1)
+        for prompt in ([], [[]]):
+            assert refusal(client, COMPLETIONS, prompt=prompt, max_tokens=4)["param"] == "prompt"
+        ask(client, CHAT, messages=[{"role": "user", "content": ""}], max_tokens=4)
+        assert refusal(client, CHAT, messages=[], max_tokens=4)["param"] == "messages"
 
 
 @pytest.mark.parametrize(("bias", "word"), [
@@ -74,7 +86,7 @@ def test_r13_an_empty_prompt_ends_nothing(model: str, request: pytest.FixtureReq
     ({str(VOCAB_SIZE): 1}, str(VOCAB_SIZE)),
 ])  # fmt: skip
 def test_r14_a_bias_for_no_token_is_refused(odd: httpx.Client, bias: dict[str, float], word: str) -> None:
-    """vllm-project/vllm#16529: checked by the server, so that no kernel ever sees such an id."""
+    """vllm-project/vllm#16529: refused by the server, so that no kernel ever sees such an id."""
     for path, field in ((CHAT, {"messages": HI}), (COMPLETIONS, {"prompt": "Hello"})):
         error = refusal(odd, path, **field, max_tokens=4, logit_bias=bias)
         assert error["param"] == "logit_bias" and word in error["message"]
@@ -117,7 +129,7 @@ def test_r27_bad_schemas_are_refused_beside_others(odd: httpx.Client) -> None:
     forms: list[Any] = [
         {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}} for schema in BAD_SCHEMAS
     ]
-    with beside_a_stream(odd):
+    with beside_streams(odd):
         for form in [*forms, {"type": "json_schema"}, {"type": "nonsense"}, {}]:
             error = refusal(odd, CHAT, messages=HI, max_tokens=8, response_format=form)
             assert error["param"].startswith("response_format") and error["message"]
@@ -143,7 +155,11 @@ def test_r30_what_powershell_sends_is_taken(odd: httpx.Client, mark: bytes, cont
     """ggml-org/llama.cpp#6396: a byte order mark, another content type or none."""
     headers = {} if content_type is None else {"Content-Type": content_type}
     assert odd.post(CHAT, content=mark + GOOD.encode(), headers=headers).status_code == 200
-    packed = odd.post(CHAT, content=b"\x1f\x8b", headers={**headers, "Content-Encoding": "gzip"})
+
+
+def test_r30_a_compressed_body_is_refused(odd: httpx.Client) -> None:
+    """ggml-org/llama.cpp#6396"""
+    packed = odd.post(CHAT, content=gzip.compress(GOOD.encode()), headers={"Content-Encoding": "gzip"})
     assert "gzip" in error_of(packed)["message"]
 
 

@@ -6,6 +6,7 @@ lengths and the code page are real, a junction is a symbolic link, and the share
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from cases.gguf_files import save_as_gguf
 from cases.odd_model import CONSOLE, build_tokenizer, save_odd_model
 from cases.requests import CHAT, HI, ask
+from safetensors.numpy import load_file, save_file
 from server.running_server import RunningServer
 
 from wllm_runtime import EngineConfig
@@ -30,16 +32,64 @@ def wllm(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[bytes]
     return subprocess.run(command, input=typed.encode(), capture_output=True, env=environment, timeout=120)
 
 
-def test_r40_an_incomplete_model_is_never_served(tmp_path: Path) -> None:
-    """sgl-project/sglang#32279; the other ways to be incomplete: `test_safetensors_reader.py`."""
-    save_odd_model(tmp_path / "odd")
-    whole = tmp_path / "odd" / "model.safetensors"
-    first = whole.rename(whole.with_name("model-00001-of-00002.safetensors"))
-    with RunningServer(tmp_path, str(tmp_path / "odd")) as starting:
+SHARDS = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+
+
+def save_in_two_shards(folder: Path) -> dict[str, str]:
+    """Save the odd model to `folder`, as large models come; the file of each tensor."""
+    save_odd_model(folder)
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    files = {name: SHARDS[number % 2] for number, name in enumerate(tensors)}
+    for shard in SHARDS:
+        save_file({name: tensors[name] for name in tensors if files[name] == shard}, folder / shard)
+    write_index(folder, files)
+    return files
+
+
+def write_index(folder: Path, files: dict[str, str]) -> None:
+    index = json.dumps({"weight_map": files})
+    (folder / "model.safetensors.index.json").write_text(index, encoding="utf-8")
+
+
+def start_incomplete(tmp_path: Path, folder: Path) -> str:
+    """The log of a server that must not start with this model."""
+    with RunningServer(tmp_path, str(folder)) as starting:
         assert starting.process.wait(60) == 1
         text = starting.text()
-    assert "part 2 of 2" in text and first.name in text and "ncomplete download?" in text
+    assert "ncomplete download?" in text
     assert "ready:" not in text and "Traceback" not in text
+    return text
+
+
+def test_r40_a_model_without_a_shard_is_never_served(tmp_path: Path) -> None:
+    """sgl-project/sglang#32279"""
+    folder = tmp_path / "odd"
+    save_in_two_shards(folder)
+    (folder / SHARDS[1]).unlink()
+    assert SHARDS[1] in start_incomplete(tmp_path, folder)
+
+
+@pytest.mark.parametrize("harm", ["half", "empty", "name"])
+def test_r40_a_damaged_model_is_not_loaded(tmp_path: Path, harm: str) -> None:
+    """sgl-project/sglang#32279: a cut shard, an empty one, and a tensor that the index alone has."""
+    files = save_in_two_shards(tmp_path / "odd")
+    second = tmp_path / "odd" / SHARDS[1]
+    if harm == "name":
+        write_index(tmp_path / "odd", {**files, "model.ghost.weight": SHARDS[1]})
+    else:
+        data = second.read_bytes()
+        second.write_bytes(data[: len(data) // 2] if harm == "half" else b"")
+    with pytest.raises(Exception, match=r"[Ii]ncomplete download\?") as caught:
+        create_engine(EngineConfig(model=str(tmp_path / "odd"), num_kv_blocks=8))
+    assert ("model.ghost.weight" if harm == "name" else SHARDS[1]) in str(caught.value)
+
+
+def test_r40_a_model_in_two_shards_is_served_when_it_is_whole(tmp_path: Path) -> None:
+    save_in_two_shards(tmp_path / "odd")
+    engine = create_engine(EngineConfig(model=str(tmp_path / "odd"), num_kv_blocks=8))
+    assert len(generate(engine, [5, 6], max_tokens=2, ignore_eos=True)) > 0
+    engine.close()
 
 
 def test_r42_a_gguf_file_without_merges_is_served(odd_folder: Path, tmp_path: Path) -> None:
@@ -118,7 +168,7 @@ def test_r44_a_chat_shows_what_it_can(odd_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [
-    ("--version",),
+    ("--version",), ("doctor",),
     pytest.param(
         ("bench", "latency", "MODEL", "--batches", "1", "--prompt-len", "4", "--output-len", "4", "--repeats", "1",
          "--first-token-len", "8", "--prefill", "1x8"), marks=pytest.mark.full,

@@ -19,27 +19,25 @@ from cases.requests import (
     text_of,
     without_cache,
 )
-from server.running_server import RunningServer
 
 
-def test_r05_streamed_answers_keep_their_index(server: RunningServer) -> None:
-    """sgl-project/sglang#2912, by the SDK."""
-    body: Any = {
-        "model": server.model(), "messages": [{"role": "user", "content": "Pick a word."}], "n": 3, "seed": 7,
-        "temperature": 1.0, "max_tokens": 12,
+def test_r05_streamed_answers_keep_their_index(http: httpx.Client) -> None:
+    """sgl-project/sglang#2912"""
+    body: dict[str, Any] = {
+        "messages": [{"role": "user", "content": "Pick a word."}], "n": 3, "seed": 7, "temperature": 1.0,
+        "max_tokens": 12,
     }  # fmt: skip
-    client = server.client()
-    whole = client.chat.completions.create(**body)
-    *chunks, last = client.chat.completions.create(**body, stream=True, stream_options={"include_usage": True})
-    assert last.choices == [] and last.usage is not None and whole.usage is not None
-    assert last.usage.completion_tokens == whole.usage.completion_tokens
-    assert all(chunk.usage is None for chunk in chunks)
-    for expected in whole.choices:
-        own = [choice for chunk in chunks for choice in chunk.choices if choice.index == expected.index]
-        assert [choice.delta.role for choice in own if choice.delta.role] == ["assistant"]
-        assert [choice.finish_reason for choice in own if choice.finish_reason] == [expected.finish_reason]
-        assert "".join(choice.delta.content or "" for choice in own) == expected.message.content
-    assert len({choice.message.content for choice in whole.choices}) > 1
+    whole = ask(http, CHAT, **body)
+    *chunks, last = stream(http, CHAT, **body, stream_options={"include_usage": True})
+    assert last["choices"] == [] and without_cache(last["usage"]) == without_cache(whole["usage"])
+    assert all(chunk["usage"] is None for chunk in chunks)
+    deltas = [(choice["index"], choice["delta"]) for chunk in chunks for choice in chunk["choices"]]
+    assert sorted((index, delta["role"]) for index, delta in deltas if "role" in delta) == [
+        (index, "assistant") for index in range(3)
+    ]
+    assert reasons(chunks) == {choice["index"]: choice["finish_reason"] for choice in whole["choices"]}
+    texts = [text_of(whole, index) for index in range(3)]
+    assert [streamed_text(chunks, index) for index in range(3)] == texts and len(set(texts)) > 1
 
 
 @pytest.mark.parametrize(("prompt", "n"), [("Hello", 2), (["Hello", "Hello there"], 1)])

@@ -54,8 +54,11 @@ def test_tools(llm: ChatOpenAI, choice: str) -> None:
 
 
 def test_tools_on_offer(llm: ChatOpenAI) -> None:
+    """The model is shown the tool; it may call it, in arguments that fit, or answer."""
     answer = llm.bind_tools([City]).invoke(FRANCE)
-    assert answer.content or answer.tool_calls or answer.invalid_tool_calls
+    assert answer.usage_metadata["input_tokens"] > llm.invoke(FRANCE).usage_metadata["input_tokens"]
+    assert answer.content or answer.tool_calls
+    assert not answer.invalid_tool_calls and all(City(**call["args"]) for call in answer.tool_calls)
 
 
 def test_responses_api(settings: dict[str, Any]) -> None:

@@ -41,19 +41,26 @@ def test_forced_call_fits_its_schema(server: RunningServer, choice: Any, strict:
     assert shown[0] == shown[1]
 
 
-@pytest.mark.parametrize("choice", [NAMED, "required"])
-def test_cut_call_is_no_text(server: RunningServer, choice: Any) -> None:
-    """R18."""
+@pytest.mark.parametrize(("choice", "counts"), [(NAMED, (1, 4, 11)), ("required", (1, 7, 20))])
+def test_cut_call_is_no_text(server: RunningServer, choice: Any, counts: tuple[int, ...]) -> None:
+    """R18: wherever the limit cuts, what came of the call is a call, whole and streamed."""
     tool: Any = {"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}
-    for count in range(1, 12):
-        answer = server.client().chat.completions.create(
-            model=server.model(), messages=USER, tools=[tool], tool_choice=choice, max_tokens=count, temperature=0
-        )
-        (one,) = answer.choices
-        assert not one.message.content
-        if one.finish_reason != "length":
-            assert one.message.tool_calls is not None
-            json.loads(one.message.tool_calls[0].function.arguments)
+    fields: Any = {"model": server.model(), "messages": USER, "tools": [tool], "tool_choice": choice, "temperature": 0}
+    completions = server.client().chat.completions
+    begun = []
+    for count in counts:
+        (one,) = completions.create(**fields, max_tokens=count).choices
+        assert not one.message.content and one.finish_reason == "length"
+        calls = [(call.function.name, call.function.arguments) for call in one.message.tool_calls or ()]
+        name, arguments = "", ""
+        for chunk in completions.create(**fields, max_tokens=count, stream=True):
+            assert not chunk.choices[0].delta.content
+            for piece in chunk.choices[0].delta.tool_calls or ():
+                name += piece.function.name or ""
+                arguments += piece.function.arguments
+        assert calls == ([(name, arguments)] if name else [])
+        begun += calls
+    assert begun and begun[-1][0] == "get_weather" and begun[-1][1].startswith("{")
 
 
 SAID: Any = [{"role": "user", "content": "Say it again."}, {"role": "assistant", "content": "<tool_call>\n" * 8}]
