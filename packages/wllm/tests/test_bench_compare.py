@@ -215,8 +215,9 @@ def test_no_time_no_start(tmp_path: Path, stand_in: Path, report: Report) -> Non
 @pytest.fixture
 def worker(tmp_path: Path, stand_in: Path, request: pytest.FixtureRequest) -> Iterator[Worker]:
     environment = {"PYTHONPATH": str(stand_in), **request.param}
-    worker = Worker("vllm", sys.executable, environment, tmp_path / "log", limit_s=2.0)
+    worker = Worker("vllm", sys.executable, environment, tmp_path / "log", limit_s=60.0)
     worker.ask("start", engine="vllm", model="any", options={})
+    worker.limit_s = 2.0
     yield worker
     worker.close()
 

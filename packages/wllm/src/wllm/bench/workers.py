@@ -31,11 +31,14 @@ class WorkerError(BenchError):
 
 
 class Worker:
-    """One engine's process. `name` is the row's engine; `python` runs it; its output goes to `log`."""
+    """One engine's process. `name` is the row's engine; `python` runs it; its output goes to `log`.
+
+    `limit_s` is the longest wait for an answer, after which the process is ended.
+    """
 
     def __init__(self, name: str, python: str, environment: Mapping[str, str], log: Path, limit_s: float) -> None:
         self.name = name
-        self._limit_s = limit_s
+        self.limit_s = limit_s
         self._log = log
         self._answers: queue.Queue[str] = queue.Queue()
         self._children: set[psutil.Process] = set()
@@ -98,9 +101,9 @@ class Worker:
             except queue.Empty:
                 if self._process.poll() is not None and self._answers.empty():
                     raise self._death() from None
-                if perf_counter() - begin > self._limit_s:
+                if perf_counter() - begin > self.limit_s:
                     self._kill()
-                    raise WorkerError("died", f"gave no answer within {self._limit_s:.0f} s and was ended") from None
+                    raise WorkerError("died", f"gave no answer within {self.limit_s:.0f} s and was ended") from None
 
     def _death(self) -> WorkerError:
         code = self._process.wait()
