@@ -1,14 +1,16 @@
 """Chat templates: the prompts they give, against the dialect of transformers."""
 
 import json
+import sys
 from datetime import datetime
+from types import SimpleNamespace
 
 import jinja2
 import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from wllm_api.errors import TemplateError
-from wllm_api.text import ChatTemplate
+from wllm_api.text import ChatTemplate, sandbox
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -129,6 +131,16 @@ def test_templates_know_the_date() -> None:
     before = datetime.now().strftime("%d %B %Y")
     date = ChatTemplate("{{ strftime_now('%d %B %Y') }}", {}).render([])
     assert date in (before, datetime.now().strftime("%d %B %Y"))
+
+
+@pytest.mark.parametrize(("platform", "asked"), [("linux", "%-d %B 5%%-a"), ("win32", "%#d %B 5%%-a")])
+def test_a_day_without_zero_is_asked_as_the_system_takes_it(
+    platform: str, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = SimpleNamespace(strftime=lambda pattern: pattern)
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(sandbox, "datetime", SimpleNamespace(now=lambda: now))
+    assert ChatTemplate("{{ strftime_now('%-d %B 5%%-a') }}", {}).render([]) == asked
 
 
 def test_null_is_absent() -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import json
+import re
+import sys
 from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import datetime
@@ -152,6 +154,9 @@ def _raise_exception(message: str) -> NoReturn:
 
 
 def _strftime_now(pattern: str) -> str:
+    if sys.platform == "win32":
+        # Without a leading zero: a minus there is refused, and written as #. Two percent signs are one of the text.
+        pattern = re.sub("%(%|-)", lambda found: "%#" if found[1] == "-" else "%%", pattern)
     return datetime.now().strftime(pattern)
 
 
