@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import weakref
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import torch
 from llguidance import LLMatcher, LLTokenizer
 
 from wllm_runtime import EngineConfig
+from wllm_runtime import grammars as module
 from wllm_runtime.buffers import SlotTables
 from wllm_runtime.engine import create_engine
 from wllm_runtime.grammars import Grammars, TokenMatcher
@@ -90,6 +92,31 @@ def test_bad_grammars_fail(grammars: Grammars) -> None:
     for text in ("start: nope", "{"):
         with pytest.raises(GrammarFailed, match="cannot be compiled"):
             grammars.compile(Grammar(text)).result()
+
+
+def ambiguous(number: int) -> str:
+    """Rules that all begin with each other: what one more letter may mean grows with the cube of their number."""
+    rules = [f"b{n}: a | b{(7 * n + 1) % number} a | LETTER" for n in range(number)]
+    calls = " | ".join(f"a b{n}" for n in range(number))
+    return "\n".join(['start: "x" a', f"a: {calls} | LETTER", *rules, "LETTER: /[a-z]/"])
+
+
+@pytest.mark.parametrize("number", [40, 120, 160])
+def test_a_grammar_of_any_shape_holds_up_nobody(grammars: Grammars, number: int) -> None:
+    matcher = grammars.compile(Grammar(ambiguous(number), is_free=True)).result()
+    start = time.thread_time()
+    with pytest.raises(GrammarFailed, match="too hard to follow"):
+        for char in "x" + "a" * 30:
+            matcher.accept(ord(char) - 0x20)
+    assert time.thread_time() - start < 1  # without limits seconds for 40, a minute for 160
+
+
+def test_a_token_that_takes_long_is_the_last(grammars: Grammars, monkeypatch: pytest.MonkeyPatch) -> None:
+    matcher = grammars.compile(Grammar("start: /a+/")).result()
+    feed(matcher, "aaa")
+    monkeypatch.setattr(module, "_MAX_TOKEN_S", -1.0)
+    with pytest.raises(GrammarFailed, match=r"a token took \d+ ms"):
+        feed(matcher, "a")
 
 
 def test_a_tokenizer_that_cannot_be_used_fails_the_request() -> None:

@@ -8,6 +8,7 @@ import time
 import pytest
 import tokenizers
 
+from wllm_runtime import grammars as module
 from wllm_runtime.grammars import Grammars
 from wllm_sched import Grammar, GrammarFailed, Matcher, Opening
 
@@ -92,6 +93,14 @@ def test_token_that_leaves_the_grammar_at_once_is_text(matcher: Matcher) -> None
     assert matcher.mask is None
     feed(matcher, "<call>")
     assert matcher.mask is not None
+
+
+def test_grammar_that_is_too_hard_to_follow_is_no_text(matcher: Matcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a token cannot be judged the answer fails, and is not free all of a sudden."""
+    monkeypatch.setattr(module, "_MAX_TOKEN_S", -1.0)
+    feed(matcher, "<cal")
+    with pytest.raises(GrammarFailed, match="too hard"):
+        matcher.accept(95 + WORDS.index('l>{"a"'))
 
 
 def test_answer_ends_with_its_only_call(grammars: Grammars) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from wllm_api.engine.scripted_model import build_tokenizer
 from wllm_api.errors import GrammarError
 from wllm_api.grammars import Constraint, GrammarChecker
 from wllm_api.grammars.constraint import Kind
+from wllm_sched import Grammar
 
 
 def refusal(value: object, kind: Kind = "json") -> str:
@@ -22,6 +24,45 @@ def refusal(value: object, kind: Kind = "json") -> str:
 def test_the_place_of_an_error_is_told() -> None:
     schema = {"properties": {"a": {"type": "string"}, "b": {"items": {"format": "nix"}}}}
     assert refusal(schema) == "Unknown format: nix (at /properties/b/items of the schema)."
+
+
+QUERIES = """
+start: "SELECT " columns " FROM " NAME (" WHERE " condition)? (" ORDER BY " NAME (" DESC")?)? ";"
+columns: "*" | column (", " column)*
+column: NAME | ("COUNT" | "SUM" | "MIN" | "MAX") "(" NAME ")"
+condition: condition " AND " condition | condition " OR " condition | "(" condition ")" | NAME OPERATOR value
+value: NUMBER | TEXT | NAME
+OPERATOR: " = " | " < " | " > " | " LIKE "
+NUMBER: /-?[0-9]+(\\.[0-9]+)?/
+TEXT: /'[^']*'/
+NAME: /[a-z_][a-z0-9_]*/
+"""
+
+
+def test_the_limits_leave_room_for_a_language() -> None:
+    checker = GrammarChecker(build_tokenizer().to_str())
+    assert checker.check_now(Constraint("grammar", QUERIES, "structured_outputs")).is_free
+
+
+@pytest.mark.parametrize("number", [160, 600])
+def test_a_grammar_of_rules_that_begin_with_each_other_is_refused(number: int) -> None:
+    rules = [f"b{n}: a | b{(7 * n + 1) % number} a | LETTER" for n in range(number)]
+    calls = " | ".join(f"a b{n}" for n in range(number))
+    start = time.thread_time()
+    text = refusal("\n".join(["start: a", f"a: {calls} | LETTER", *rules, "LETTER: /[a-z]/"]), "grammar")
+    assert "Too many items (limit 1000" in text or "too big (limit for this grammar: 1000)" in text
+    assert time.thread_time() - start < 1  # without the limits 10 s, and minutes
+
+
+def test_what_is_good_of_ours_is_not_good_of_a_client() -> None:
+    checker = GrammarChecker(build_tokenizer().to_str())
+    names = [f"r{number}" for number in range(1_200)]
+    rules = [f'{name}: "{name}"' for name in names]
+    wide = "\n".join([f"start: {' | '.join(names)}", *rules])
+    ours = Grammar(wide)
+    assert checker.check_grammar_now(ours) is ours
+    with pytest.raises(GrammarError, match="limit"):
+        checker.check_grammar_now(replace(ours, is_free=True))
 
 
 LONG = "x" * 50_000

@@ -6,20 +6,23 @@ tokens of the model. Every answer to the same grammar begins with a copy of one 
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from wllm_runtime.lazy_matcher import LazyMatcher
 from wllm_runtime.number_limit import NumberLimit
-from wllm_sched.errors import GrammarFailed
+from wllm_sched.errors import GrammarFailed, TokenNotAllowed
 from wllm_sched.grammar import Grammar, Matcher
 
 _MAX_KEPT = 64
 # Compiled, a grammar takes up to 1.5 KiB for each character of its text.
 _MAX_KEPT_CHARACTERS = 256 * 1024
+# The grammar's limits keep a token below this as a rule, and others wait for it: who needs more may do so once.
+_MAX_TOKEN_S = 0.05
 
 
 class TokenMatcher:
@@ -43,11 +46,18 @@ class TokenMatcher:
 
     def accept(self, token_id: int) -> None:
         """Move on by a token; raises `GrammarFailed`."""
+        start = time.thread_time()
         if not self._inner.consume_token(token_id):
-            raise GrammarFailed(f"The answer left its grammar at token {token_id}: {_why(self._inner)}.")
+            raise TokenNotAllowed(f"The answer left its grammar at token {token_id}: {_why(self._inner)}.")
         if self._limit is not None:
             self._limit.accept(token_id)
         self._mask = self._next_mask()
+        taken = time.thread_time() - start
+        if taken > _MAX_TOKEN_S:
+            raise GrammarFailed(
+                f"The grammar is too hard to follow from here: a token took {1000 * taken:.0f} ms, and may take "
+                f"{1000 * _MAX_TOKEN_S:.0f}. Use a simpler grammar."
+            )
 
     def copy(self) -> TokenMatcher:
         """Another matcher at the same place."""
@@ -111,7 +121,8 @@ class Grammars:
                 self._number_limit = NumberLimit.of(self._tokenizer)
         except Exception as error:  # the library raises bare ones
             raise GrammarFailed(f"No answer can follow a grammar with this model's tokenizer: {error}.") from error
-        inner = LLMatcher(self._tokenizer, grammar.text, log_level=0)
+        limits = LLParserLimits(**grammar.limits)
+        inner = LLMatcher(self._tokenizer, grammar.text, log_level=0, limits=limits)
         if inner.is_error():
             raise GrammarFailed(f"The grammar cannot be compiled: {_why(inner)}.")
         limit = self._number_limit.copy() if grammar.bounds_numbers and self._number_limit is not None else None

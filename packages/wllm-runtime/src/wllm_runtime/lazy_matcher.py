@@ -9,7 +9,7 @@ import copy
 import re
 from collections.abc import Callable
 
-from wllm_sched.errors import GrammarFailed
+from wllm_sched.errors import TokenNotAllowed
 from wllm_sched.grammar import Matcher, Opening
 
 # The newest text that is searched: longer than anything that begins a grammar.
@@ -100,7 +100,7 @@ class LazyMatcher:
                     for part in self._tokens_of(self._text[start:end]):
                         inner.accept(part)
                 before = end
-        except GrammarFailed:
+        except TokenNotAllowed:
             self._drop(found.end(), at_start=False)
             return True
         self._drop(len(self._text), at_start=True)

@@ -4,6 +4,7 @@ SchedError
 ├── InvalidParameter (ValueError)    a sampling parameter is out of range
 ├── RequestRefused (ValueError)      a request that can never run
 ├── GrammarFailed (ValueError)       a grammar cannot be compiled or followed
+│   └── TokenNotAllowed              an answer has left its grammar
 └── EngineClosed                     work for an engine that is closed or dead
 """
 
@@ -36,6 +37,10 @@ class RequestRefused(SchedError, ValueError):
 
 class GrammarFailed(SchedError, ValueError):
     """A grammar that cannot be compiled, or an answer that cannot go on under it: its request ends."""
+
+
+class TokenNotAllowed(GrammarFailed):
+    """A token that the grammar does not allow where the answer stands."""
 
 
 class EngineClosed(SchedError):

@@ -8,7 +8,23 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypedDict
+
+
+class Limits(TypedDict, total=False):
+    """What a parser may take, as `LLParserLimits` of llguidance names it; what is missing is as the library has it."""
+
+    max_grammar_size: int
+    step_max_items: int
+    max_lexer_states: int
+
+
+# What JSON schemas and regular expressions become is hardly ambiguous: 15 ms a token for the hardest that were found.
+# Fewer states of the lexer, since each copy of a matcher takes them along.
+_LIMITS: Limits = {"max_lexer_states": 50_000}
+# Rules of any shape cost up to the cube of their number a token: 20 s for 300 that begin with each other, and 0.1 s for
+# the hardest found within these limits. Grammars of languages need half as much.
+_FREE_LIMITS: Limits = {**_LIMITS, "max_grammar_size": 1000, "step_max_items": 1000}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +50,19 @@ class Opening:
 class Grammar:
     """A rule in llguidance's notation. `bounds_numbers`: it describes JSON, whose numbers must come to an end.
 
-    Without an `opening` it is a rule for the whole answer.
+    Without an `opening` it is a rule for the whole answer. `is_free`: a client wrote its rules, which may be of any
+    shape.
     """
 
     text: str
     bounds_numbers: bool = False
     opening: Opening | None = None
+    is_free: bool = False
+
+    @property
+    def limits(self) -> Limits:
+        """What the parser may take, so that no token of an answer holds up others."""
+        return _FREE_LIMITS if self.is_free else _LIMITS
 
 
 class Matcher(Protocol):

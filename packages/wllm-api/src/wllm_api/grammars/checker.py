@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from wllm_api.errors import GrammarError
 from wllm_api.grammars.constraint import Constraint
@@ -39,7 +39,7 @@ class GrammarChecker:
         self._tokenizer_json = tokenizer_json
         self._tokenizer: LLTokenizer | None = None
         self._lock = threading.Lock()
-        self._good: OrderedDict[str, None] = OrderedDict()
+        self._good: OrderedDict[tuple[str, bool], None] = OrderedDict()
         self._thread: ThreadPoolExecutor | None = None
 
     async def check(self, constraint: Constraint) -> Grammar:
@@ -72,16 +72,17 @@ class GrammarChecker:
 
     def check_grammar_now(self, grammar: Grammar) -> Grammar:
         """The grammar, when the engine can follow it; raises `GrammarError`."""
+        key = (grammar.text, grammar.is_free)
         with self._lock:
-            if grammar.text in self._good:
-                self._good.move_to_end(grammar.text)
+            if key in self._good:
+                self._good.move_to_end(key)
                 return grammar
         if len(grammar.text) > MAX_CHARACTERS:
             raise GrammarError(f"It has {len(grammar.text):,} characters; the limit is {MAX_CHARACTERS:,}. Send less.")
         if problem := self._problem(grammar):
             raise GrammarError(f"{problem}.")
         with self._lock:
-            self._good[grammar.text] = None
+            self._good[key] = None
             while len(self._good) > _MAX_KEPT:
                 self._good.popitem(last=False)
         return grammar
@@ -101,7 +102,8 @@ class GrammarChecker:
         return self._tokenizer
 
     def _problem(self, grammar: Grammar) -> str:
-        matcher = LLMatcher(self._loaded(), grammar.text, log_level=0)
+        limits = LLParserLimits(**grammar.limits)
+        matcher = LLMatcher(self._loaded(), grammar.text, log_level=0, limits=limits)
         if not matcher.is_error():
             matcher.compute_bitmask()
         if not matcher.is_error():

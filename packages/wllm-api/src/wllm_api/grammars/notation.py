@@ -107,6 +107,6 @@ def _choices(value: object) -> str:
 
 def _free_grammar(text: str) -> Grammar:
     try:
-        return Grammar(grammar_from("grammar", text))
+        return Grammar(grammar_from("grammar", text), is_free=True)
     except Exception as error:  # the converter raises whatever it meets
         raise GrammarError(f"The grammar can be read neither as Lark nor as GBNF: {error!s:.500}.") from None
