@@ -85,6 +85,15 @@ def test_files_and_modules_are_there(page: Path) -> None:
     assert [f"{owner}.{name}" for owner, _, name in modules if not is_there(owner, name)] == []
 
 
+def test_every_invariant_is_held_somewhere() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    invariants = re.findall(r"^\| (I\d+) \|", page, re.MULTILINE)
+    assert len(invariants) > 20
+    files = [path for place in ("packages", "tests") for path in (ROOT / place).rglob("*.py")]
+    sources = "".join(path.read_text(encoding="utf-8") for path in files)
+    assert [name for name in invariants if not re.search(rf"\b{name}\b", sources)] == []
+
+
 def is_there(owner: str, name: str) -> bool:
     """A module, or what a module or class of that name has."""
     try:

@@ -197,7 +197,7 @@ class FakeRunner:
                 if self.model.fails(state):
                     errors[row.slot] = f"The logits of slot {row.slot} are not finite."
                 mask = masks.pop(row.slot, None)
-                assert mask is None or params.grammar is not None, f"Slot {row.slot} has a mask of another"
+                assert mask is None or params.grammar is not None, f"I21: slot {row.slot} has a mask of another"
                 token = self.model.draw(state, held.entry.seed, params.temperature, mask)
                 tokens.append(token)
                 wanted = params.logprobs
@@ -205,7 +205,7 @@ class FakeRunner:
                 held.tokens.append(token)
                 held.states.append(self.model.extend(state, token))
                 lengths[row.slot] = len(held.tokens)
-        assert not masks, f"Masks for slots that draw nothing: {list(masks)}"
+        assert not masks, f"I21: masks for slots that draw nothing: {list(masks)}"
         return FakeResult(tuple(tokens), tuple(logprobs), scores, errors, lengths=lengths)
 
     def _score(self, row: Row, held: _Slot, num_top: int) -> tuple[TokenLogprobs, ...]:
