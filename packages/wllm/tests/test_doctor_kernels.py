@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,29 +54,42 @@ def test_a_process_that_ends_early_is_a_problem(checked: tuple[CheckedKernels, .
     assert last.verdict is Verdict.PROBLEM and words in last.seen
 
 
-def test_without_a_gpu_nothing_runs() -> None:
+@pytest.mark.parametrize(
+    "torch",
+    [
+        Torch("2.13.0+cpu"),
+        Torch("2.13.0", "13.0", problem="WLLM_KERNELS=reference is set", gpus=TWO_GPUS.gpus),
+        Torch("2.13.0", "13.0", gpus=(TorchGpu("GTX 1080", "is older than all code"),)),
+    ],
+)
+def test_where_no_kernel_can_run_none_does(torch: Torch) -> None:
     def never() -> KernelChecks:
         raise AssertionError("was asked")
 
-    (only,) = results(Facts(torch=lambda: Torch("2.13.0+cpu"), kernels=never))
-    assert only.verdict is Verdict.NOTE and "nothing ran" in only.seen
+    (only,) = results(Facts(torch=lambda: torch, kernels=never))
+    assert only.verdict is Verdict.NOTE and "nothing ran" in only.seen and torch.problem in only.reason
+
+
+def test_a_gpu_without_code_has_its_own_check() -> None:
+    torch = Torch("2.13.0", "13.0", gpus=(TWO_GPUS.gpus[0], TorchGpu("GTX 1080", "is older than all code")))
+    (only,) = results(Facts(torch=lambda: torch, kernels=lambda: KernelChecks((NORM, WRONG))))
+    assert (only.check, only.verdict) == ("kernels' results, GPU 0", Verdict.OK)
 
 
 def test_the_probe_tells_every_check_of_every_gpu(
     monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    ran = [Result("norm", 12, 0.5, ""), Result("rope", 30, 1.0, "wrong")]
+    good = [Result("norm", 12, 0.5, ""), Result("rope", 30, 1.0, "")]
+    ran = iter([good, [Result("norm", 12, 0.5, "wrong"), good[1]]])
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "device", lambda index: nullcontext())
-    monkeypatch.setattr(checks, "run_checks", lambda: iter(ran))
+    monkeypatch.setattr(checks, "run_checks", lambda: next(ran))
     monkeypatch.setattr(timing, "launch_times", lambda: LaunchTimes(9.0, 2.0))
     kernel_probe.main()
     answers = probe._answers(capsysbinary.readouterr().out)
     monkeypatch.setattr(facts, "ask", lambda *_: (answers, ""))
-    assert check_kernels() == KernelChecks(
-        tuple(CheckedKernels(gpu, **asdict(result)) for gpu in (0, 1) for result in ran),
-        timed=(TimedLaunches(0, 9.0, 2.0), TimedLaunches(1, 9.0, 2.0)),
-    )
+    checked = (NORM, ROPE, replace(NORM, gpu=1, error="wrong"), replace(ROPE, gpu=1))
+    assert check_kernels() == KernelChecks(checked, timed=(TimedLaunches(0, 9.0, 2.0),))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")

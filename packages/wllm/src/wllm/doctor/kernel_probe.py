@@ -1,6 +1,7 @@
 """The program that runs the kernels' self-check for the doctor.
 
-Tells for each GPU one answer a check, with the fields of `CheckedKernels`, then one with those of `TimedLaunches`.
+Tells for each GPU one answer a check, with the fields of `CheckedKernels`, then, where all agree, one with those of
+`TimedLaunches`.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ def main() -> None:
 
     for index in range(torch.cuda.device_count()):
         with torch.cuda.device(index):
+            agree = True
             for result in run_checks():
                 tell({"gpu": index, **asdict(result)})
-            tell({"gpu": index, **asdict(launch_times())})
+                agree = agree and not result.error
+            if agree:
+                tell({"gpu": index, **asdict(launch_times())})
 
 
 if __name__ == "__main__":

@@ -17,12 +17,13 @@ _FIX = "update the NVIDIA driver; if that does not help, report it with what wll
 
 def results(facts: Facts) -> Iterator[Finding]:
     """A line for each GPU, and one for each check that fails."""
-    if not facts.torch.gpus:
-        reason = "there is no GPU that torch can use, and on a CPU no kernel runs"
+    usable = [(index, gpu) for index, gpu in enumerate(facts.torch.gpus) if not gpu.problem]
+    if not usable or facts.torch.problem:
+        reason = facts.torch.problem or "there is no GPU that torch can use, and on a CPU no kernel runs"
         yield Finding(_CHECK, Verdict.NOTE, "none: nothing ran", reason)
         return
     found = facts.kernels
-    for index, gpu in enumerate(facts.torch.gpus):
+    for index, gpu in usable:  # what keeps kernels from the others is told by the check before
         checked = [each for each in found.checked if each.gpu == index]
         failed = [each for each in checked if each.error]
         yield from (_failure(each) for each in failed)
