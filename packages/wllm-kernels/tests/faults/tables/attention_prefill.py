@@ -87,5 +87,6 @@ TABLE = Table(
     },
     survivors={
         "attention_prefill.cu: rescale by some": "each line rises for itself; the vote keeps the branch whole",
+        "attention_prefill.cu: tiles behind the last": "they have no line and no key: they do nothing, only later",
     },
 )

@@ -117,7 +117,6 @@ SAMPLING = Table(
     survivors={
         "logits.cuh: arrives_last: __threadfence(); #1": _ONE_ORDER,
         "logits.cuh: arrives_last: __threadfence(); #2": _ONE_ORDER,
-        "logits.cuh: arrives_last: __syncthreads(); #1": "the few tokens of a warp that is late rarely change a draw",
         "intervals.cuh: keys above the limit": "they sort behind the target, which those up to the limit reach",
         "intervals.cuh: fused distance": "the last bit of a distance, which decides between near ties only",
         "noise.cuh: uniform may be 1": "one token in 2**31, whose noise is then -infinity: it does not win as before",
