@@ -97,7 +97,7 @@ def test_token_that_leaves_the_grammar_at_once_is_text(matcher: Matcher) -> None
 
 def test_grammar_that_is_too_hard_to_follow_is_no_text(matcher: Matcher, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a token cannot be judged the answer fails, and is not free all of a sudden."""
-    monkeypatch.setattr(module, "_MAX_TOKEN_S", -1.0)
+    monkeypatch.setattr(module, "_MAX_WASTE_S", -1.0)
     feed(matcher, "<cal")
     with pytest.raises(GrammarFailed, match="too hard"):
         matcher.accept(95 + WORDS.index('l>{"a"'))
