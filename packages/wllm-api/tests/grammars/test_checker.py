@@ -6,6 +6,8 @@ import time
 from dataclasses import replace
 
 import pytest
+from char_tokenizer import char_tokenizer
+from llguidance import LLMatcher, LLTokenizer
 
 from wllm_api.engine.scripted_model import build_tokenizer
 from wllm_api.errors import GrammarError
@@ -102,3 +104,29 @@ def test_looking_for_the_place_ends_before_the_time_for_the_whole_check() -> Non
     start = time.perf_counter()
     assert refusal(schema).startswith("Unknown format: nix")
     assert time.perf_counter() - start < 3.5
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        ("json", {"const": "<|end|>"}, '"<|end|>"'),
+        ("json", {"const": '<|"|>'}, r'"<|\"|>"'),
+        ("json", {"type": "object", "properties": {"<|end|>": {"const": 1}}, "required": ["<|end|>"]}, '{"<|end|>":1}'),
+        ("choice", ["<|end|>", '<|"|>'], "<|end|>"),
+        ("choice", ['<|"|>'], '<|"|>'),
+        ("regex", r"<\|end\|>!", "<|end|>!"),
+        ("grammar", 'start: "<|end|>" "."', "<|end|>."),
+    ],
+)
+def test_the_name_of_a_special_token_is_text(kind: Kind, value: object, text: str) -> None:
+    """The compiler would offer the token where it is the only way on, and then refuse it."""
+    special = ["<|end|>", '<|"|>']
+    inner = char_tokenizer(special)
+    grammar = GrammarChecker(inner.to_str()).check_now(Constraint(kind, value, "response_format"))
+    matcher = LLMatcher(LLTokenizer(inner.to_str()), grammar.text, log_level=0)
+    for char in text:
+        mask = matcher.compute_bitmask()
+        allowed = {number for number in range(inner.get_vocab_size()) if mask[number // 8] >> number % 8 & 1}
+        assert not allowed & {inner.token_to_id(name) for name in special}
+        assert matcher.consume_token(inner.token_to_id(char))
+    assert matcher.is_accepting()

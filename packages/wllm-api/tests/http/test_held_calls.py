@@ -12,6 +12,7 @@ from wllm_api.held_calls import held_calls
 from wllm_api.http_errors import InvalidRequest
 from wllm_api.model import ServedModel
 from wllm_api.schemas.tools import Tool
+from wllm_api.settings import Parsers
 from wllm_api.testing import sse_data
 from wllm_api.tool_offer import ToolUse, tool_offer
 
@@ -76,8 +77,9 @@ def test_deep_schema_is_no_fault_of_the_server(client: httpx.Client) -> None:
     assert ask(client, tool("f", deep, strict=True)).status_code == 400
 
 
-def served(template: str) -> ServedModel:
-    return ServedModel(describe(build_tokenizer(), max_model_len=99, num_blocks=9, chat_template=template))
+def served(template: str, parser: str = "auto") -> ServedModel:
+    info = describe(build_tokenizer(), max_model_len=99, num_blocks=9, chat_template=template)
+    return ServedModel(info, Parsers(tools=parser))
 
 
 def held(model: ServedModel, *tools: dict[str, Any], prompt: str = "", **use: Any) -> Any:
@@ -146,6 +148,24 @@ def test_tools_beside_a_form(start_server: Any, reply: str, stream: bool) -> Non
                 texts += message.get("content") or ""
                 calls += "".join(call["function"]["arguments"] for call in message.get("tool_calls") or [])
         assert (texts, calls) == ((reply, "") if reply.startswith("{") else ("", '{"a": 1}'))
+
+
+@pytest.mark.parametrize("fields", [
+    {"guided_choice": ["ok", "no"]}, {"guided_regex": "ok|no"}, {"guided_grammar": 'start: "ok" | "no"'},
+    {"guided_grammar": 'root ::= "ok" | "no"'}, {"guided_json": {"const": "ok"}}, {"guided_choice": ["<|im_end|>"]},
+    {"response_format": {"type": "json_object"}},
+])  # fmt: skip
+def test_tools_beside_every_kind_of_form(client: httpx.Client, fields: dict[str, Any]) -> None:
+    answer = ask(client, tool("f", KNOWN), **fields)
+    assert answer.status_code == 200 and "X-Wllm-Ignored" not in answer.headers
+    assert answer.json()["choices"][0]["message"]["content"] == "ok"
+
+
+@pytest.mark.parametrize("parser", ["hermes", "qwen3_coder", "gemma4", "harmony"])
+@pytest.mark.parametrize("wrong", [{"required": [{}]}, {"required": "a"}, {"enum": 3}, {"properties": [1]}], ids=str)
+def test_schema_of_a_wrong_form_is_not_kept(parser: str, wrong: dict[str, Any]) -> None:
+    offered = tool("f", {"type": "object", "properties": {"a": {"type": "string"}}, **wrong})
+    assert held(served(HERMES, parser), offered).loose == ("tools[0].function.parameters",)
 
 
 def test_form_alone_for_a_model_that_cannot_have_both(start_server: Any) -> None:

@@ -37,6 +37,9 @@ BAD_SCHEMAS: list[tuple[object, str]] = [
     ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "no answer"),
     ({"$ref": "http://127.0.0.1:1/x"}, "http://127.0.0.1:1/x"),
     ({"type": "integer", "minimum": "3"}, "minimum"),
+    ({"properties": {"a": {}}, "required": [[]]}, "/required"), ({"items": {"required": "a"}}, "/items/required"),
+    ({"enum": "a"}, "/enum"), ({"$ref": "#/$defs/a", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}, "minItems": 1,
+                                                                     "type": "array"}}}, "without end"),
 ]  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from answer_samples import meaning
 from char_tokenizer import char_tokenizer
 from llguidance import LLMatcher, LLTokenizer
 
+from wllm_api.grammars import GrammarChecker
 from wllm_api.tools import TOOL_PARSERS, AnswerFormat, NotHeld, Tools
 from wllm_sched.grammar import Grammar, Opening
 
@@ -62,7 +63,7 @@ class Held:
     def written(self, tools: Tools, *, parallel: bool = True) -> Grammar:
         grammar = self.form.held_calls("", tools, parallel=parallel, token_of=self.token_of)
         assert grammar is not None
-        return grammar
+        return GrammarChecker(self.inner.to_str()).check_grammar_now(grammar)
 
     def matcher(self) -> LLMatcher:
         matcher = LLMatcher(self._known, self.grammar.text, log_level=0)
@@ -250,6 +251,37 @@ def test_llama_begins_without_a_mark_only_when_it_is_certain() -> None:
 def test_what_a_notation_cannot_keep_is_told(family: str, schema: dict[str, Any]) -> None:
     with pytest.raises(NotHeld):
         Held(family, {"f": {"type": "object", **schema}})
+
+
+ODD_TEXTS = [
+    "a b", " a", "a:b", ",a", "}a", "a>b", "a\nb", '"a"', "'a'", "a\\", "|", "name", "null", "<arg_key>", "</arg_key>",
+    "</parameter>", "</arg_value>", "</tool_call>", '<|"|>', "<escape>", "<tool_call|>", "<|end|>",
+]  # fmt: skip
+HOLDS_ALL = {"hermes", "llama3", "mistral", "granite", "phi4", "harmony", "deepseek"}
+
+
+def can_hold(family: str, properties: dict[str, Any]) -> bool:
+    """Whether a family's notation can keep an object of these properties."""
+    tools = {"f": {"type": "object", "properties": properties}}
+    try:
+        AnswerFormat(family, None).held_calls("", tools, parallel=True, token_of=lambda _: None)
+    except NotHeld:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_odd_names_and_choices_come_back_or_are_not_held(family: str) -> None:
+    """Marks of the family and special tokens among them: in arguments they are text."""
+    names = {text: {"type": "integer"} for text in ODD_TEXTS}
+    choices = {f"c{number}": {"type": "string", "enum": [text]} for number, text in enumerate(ODD_TEXTS)}
+    kept = {name: schema for name, schema in (names | choices).items() if can_hold(family, {name: schema})}
+    assert (len(kept) == 2 * len(ODD_TEXTS)) == (family in HOLDS_ALL) and len(kept) > len(ODD_TEXTS)
+    tools = {"f": {"type": "object", "properties": kept, "required": list(kept), "additionalProperties": False}}
+    held = Held(family, tools)
+    for seed in range(2):
+        (call, *_) = held.calls(first_mark(family) + held.walk(random.Random(seed)), tools=tools)
+        assert call[0] == "f" and fits(call[1], tools["f"])
 
 
 def test_shared_definitions_are_found() -> None:

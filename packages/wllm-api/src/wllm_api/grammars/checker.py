@@ -19,7 +19,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from wllm_api.errors import GrammarError
 from wllm_api.grammars.constraint import Constraint
-from wllm_api.grammars.notation import MAX_CHARACTERS, grammar_of, schema_grammar
+from wllm_api.grammars.notation import MAX_CHARACTERS, grammar_of, schema_grammar, spelled_out
 from wllm_api.grammars.schema_rules import Schema, check_schema, subschemas
 from wllm_sched.grammar import Grammar
 
@@ -38,6 +38,7 @@ class GrammarChecker:
     def __init__(self, tokenizer_json: str) -> None:
         self._tokenizer_json = tokenizer_json
         self._tokenizer: LLTokenizer | None = None
+        self._special_names: list[str] | None = None
         self._lock = threading.Lock()
         self._good: OrderedDict[tuple[str, bool], None] = OrderedDict()
         self._thread: ThreadPoolExecutor | None = None
@@ -71,14 +72,16 @@ class GrammarChecker:
             raise GrammarError(f"{problem}{self._place(constraint.value, problem)}.") from None
 
     def check_grammar_now(self, grammar: Grammar) -> Grammar:
-        """The grammar, when the engine can follow it; raises `GrammarError`."""
+        """The grammar, in a way that the engine can follow; raises `GrammarError`."""
+        if len(grammar.text) > MAX_CHARACTERS:
+            raise GrammarError(f"It has {len(grammar.text):,} characters; the limit is {MAX_CHARACTERS:,}. Send less.")
+        if self._holds_special_name(grammar):
+            grammar = spelled_out(grammar)
         key = (grammar.text, grammar.is_free)
         with self._lock:
             if key in self._good:
                 self._good.move_to_end(key)
                 return grammar
-        if len(grammar.text) > MAX_CHARACTERS:
-            raise GrammarError(f"It has {len(grammar.text):,} characters; the limit is {MAX_CHARACTERS:,}. Send less.")
         if problem := self._problem(grammar):
             raise GrammarError(f"{problem}.")
         with self._lock:
@@ -92,6 +95,14 @@ class GrammarChecker:
         tokenizer = self._loaded()
         ids = tokenizer.tokenize_str(text, parse_special=True)
         return ids[0] if len(ids) == 1 and tokenizer.is_special_token(ids[0]) else None
+
+    def _holds_special_name(self, grammar: Grammar) -> bool:
+        if self._special_names is None:
+            tokenizer = self._loaded()
+            special = filter(tokenizer.is_special_token, range(tokenizer.vocab_size))
+            self._special_names = [name for one in special if (name := tokenizer.decode_str([one]).replace("\\", ""))]
+        text = grammar.text.replace("\\", "")  # names may be escaped in it
+        return any(name in text for name in self._special_names)
 
     def _loaded(self) -> LLTokenizer:
         if self._tokenizer is None:

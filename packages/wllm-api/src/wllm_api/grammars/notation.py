@@ -1,9 +1,10 @@
-"""Writes a constraint in the notation of llguidance. Compiles nothing."""
+"""Writes a constraint in the notation of llguidance, always as a list of grammars in JSON. Compiles nothing."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from llguidance import LLMatcher, grammar_from
@@ -34,7 +35,7 @@ def grammar_of(constraint: Constraint) -> Grammar:
         case "regex":
             grammar = Grammar(LLMatcher.grammar_from_regex(_text(constraint.value, "a regular expression")))
         case "choice":
-            grammar = Grammar(LLMatcher.grammar_from_lark(_choices(constraint.value)))
+            grammar = _of_lark(_choices(constraint.value))
         case "grammar":
             grammar = _free_grammar(_text(constraint.value, "a grammar"))
     return grammar
@@ -62,6 +63,31 @@ def kept_schema(schema: object) -> Schema:
     check_breadth(checked)
     check_endings(checked)
     return closed(with_inner_bounds(without_no_ops(checked)))
+
+
+def parts_of(grammar: Grammar) -> list[dict[str, Any]]:
+    """The grammars that one consists of, the first of which is where an answer begins."""
+    parts: list[dict[str, Any]] = json.loads(grammar.text)["grammars"]
+    return parts
+
+
+def spelled_out(grammar: Grammar) -> Grammar:
+    """The grammar without the compiler's shortcut for text that is the only way on.
+
+    The shortcut takes names of special tokens in such text for the tokens, which are not allowed.
+    """
+    first, *others = parts_of(grammar)
+    name = f"whole_{len(others)}"  # of none of the others, should one of them be spelled out too
+    start = {"lark_grammar": f'%llguidance {{"no_forcing": true}}\nstart: @{name}'}
+    return replace(grammar, text=_joined([start, {**first, "name": name}, *others]))
+
+
+def _of_lark(text: str) -> Grammar:
+    return Grammar(_joined([{"lark_grammar": text}]))
+
+
+def _joined(parts: Sequence[Mapping[str, object]]) -> str:
+    return json.dumps({"grammars": parts}, ensure_ascii=False)
 
 
 def with_options(schema: Mapping[str, object]) -> dict[str, object]:
@@ -107,6 +133,6 @@ def _choices(value: object) -> str:
 
 def _free_grammar(text: str) -> Grammar:
     try:
-        return Grammar(grammar_from("grammar", text), is_free=True)
+        return replace(_of_lark(grammar_from("grammar", text)), is_free=True)
     except Exception as error:  # the converter raises whatever it meets
         raise GrammarError(f"The grammar can be read neither as Lark nor as GBNF: {error!s:.500}.") from None

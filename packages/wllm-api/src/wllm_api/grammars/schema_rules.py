@@ -39,6 +39,10 @@ def check_schema(schema: object) -> Schema:
         raise GrammarError(f"The schema must be a JSON object, but is {_named(schema)}. Send an object.")
     for place, part in subschemas(schema):
         for keyword, value in part.items():
+            if keyword == "required" and not (isinstance(value, list) and all(isinstance(one, str) for one in value)):
+                raise GrammarError(f"{place}/required of the schema must be a list of strings, but is {_named(value)}.")
+            if keyword == "enum" and not isinstance(value, list):
+                raise GrammarError(f"{place}/enum of the schema must be a list, but is {_named(value)}.")
             if keyword in _ENFORCED or keyword in _SAYS_NOTHING:
                 continue
             if keyword == "uniqueItems" and value is False:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from wllm_api.tools.grammar_writer import GrammarWriter
@@ -45,6 +45,13 @@ def arguments_schema(parameters: Mapping[str, object]) -> dict[str, object]:
 
 class NotHeld(Exception):
     """The schema of the arguments says more than can be held to in this family's notation."""
+
+
+def check_names(properties: Mapping[str, object], read: Callable[[str], str]) -> None:
+    """Raise `NotHeld` for the name of a property that `read` makes another one of, as the family's parser would."""
+    for name in properties:
+        if read(name) != name:
+            raise NotHeld(f"the name {name!r:.80} cannot be told in this model's notation of calls")
 
 
 def any_of(texts: Sequence[str]) -> str:

@@ -103,7 +103,7 @@ class AnswerFormat:
             if not isinstance(form, CallSyntax):
                 raise NotHeld("an answer of this model is calls, or of a form, but not either")
             calls = writer.several(writer.rule(writer.mark(form.marks[0]), rule), writer.blank, many=parallel)
-            whole = writer.finished(writer.one_of([writer.grammar(other.text), calls]))
+            whole = writer.finished(writer.one_of([writer.grammar(other), calls]))
             return Grammar(whole, bounds_numbers=form.is_json and other.bounds_numbers, is_free=other.is_free)
         begins = form.begins(any_of(list(tools)))
         opening = Opening(

@@ -31,12 +31,20 @@ class Gemma(CallSyntax):
 
     def rule(self, writer: GrammarWriter, tools: Tools, *, many: bool) -> str:
         """One call."""
-        rules = GemmaRules(writer, self._quote)
+        rules = GemmaRules(writer, self._quote, self._read_name)
         calls = [
             writer.rule(writer.text(f"call:{name}"), rules.value(arguments_schema(parameters)), writer.mark(self._end))
             for name, parameters in tools.items()
         ]
         return writer.one_of(calls)
+
+    def _read_name(self, name: str) -> str:
+        # As `_members` does behind a bracket or a comma.
+        key = name.lstrip(BLANK + ",").partition(":")[0].partition(self._end)[0]
+        return "" if key.startswith("}") else self._unquoted(key)
+
+    def _unquoted(self, key: str) -> str:
+        return key.replace(self._quote, "").strip().strip('"')
 
     def read(self, mark: str, source: Source, sink: Sink, tools: Tools, *, strict: bool) -> Read[bool]:
         """One call."""
@@ -63,7 +71,7 @@ class Gemma(CallSyntax):
             key, colon = yield from source.text_until(":", self._end)
             if colon != ":":
                 return False
-            key = key.replace(self._quote, "").strip().strip('"')
+            key = self._unquoted(key)
             sink.arguments(f"{separator}{json.dumps(key, ensure_ascii=False)}: ")
             separator = ", "
             if not (yield from self._value(source, sink, depth=depth)):

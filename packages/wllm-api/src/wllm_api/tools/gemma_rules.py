@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from wllm_api.tools.call_form import NotHeld
+from wllm_api.tools.call_form import NotHeld, check_names
 from wllm_api.tools.grammar_writer import GrammarWriter
 
 Schema = Mapping[str, object]
@@ -18,11 +18,15 @@ _HELD: dict[str, frozenset[str]] = {
 
 
 class GemmaRules:
-    """Rules for the values that match a schema; raises `NotHeld` for one that says more than the notation can keep."""
+    """Rules for the values that match a schema; raises `NotHeld` for one that says more than the notation can keep.
 
-    def __init__(self, writer: GrammarWriter, quote: str) -> None:
+    `read_name` is what the parser makes of the name of a member.
+    """
+
+    def __init__(self, writer: GrammarWriter, quote: str, read_name: Callable[[str], str]) -> None:
         self._writer = writer
         self._quote = quote
+        self._read_name = read_name
         self._any: str | None = None
 
     def value(self, schema: Schema) -> str:
@@ -45,6 +49,7 @@ class GemmaRules:
         properties = schema.get("properties") or {}
         required = schema.get("required") or []
         assert isinstance(properties, Mapping) and isinstance(required, list), "the form of the schema was checked"
+        check_names(properties, self._read_name)
         if unknown := [name for name in required if name not in properties]:
             raise NotHeld(f"{unknown[0]!r} is required and has no schema of its own")
         writer = self._writer
@@ -70,6 +75,8 @@ class GemmaRules:
         choices = [writer.text(value) for value in values if isinstance(value, str) and value]
         if len(choices) != len(values):
             raise NotHeld("a choice of no text is not held to in this model's notation of calls")
+        if odd := [value for value in values if self._quote in str(value)]:
+            raise NotHeld(f"the choice {odd[0]!r:.80} cannot be told in this model's notation of calls")
         return writer.rule(quote, writer.one_of(choices), quote)
 
     def _list(self, items: object) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-from wllm_api.grammars.notation import with_options
+from wllm_api.grammars.notation import parts_of, with_options
+from wllm_sched.grammar import Grammar
 
 # Between the parts of a call, at most so much.
 _BLANK = r"[ \t\r\n]{1,16}"
@@ -45,11 +46,11 @@ class GrammarWriter:
         self._schemas.append({"name": f"schema_{len(self._schemas)}", "json_schema": with_options(schema)})
         return f"@schema_{len(self._schemas) - 1}"
 
-    def grammar(self, text: str) -> str:
-        """A whole grammar in the notation of llguidance, one that needs no other."""
-        (grammar,) = json.loads(text)["grammars"]
-        self._schemas.append({**grammar, "name": f"schema_{len(self._schemas)}"})
-        return f"@schema_{len(self._schemas) - 1}"
+    def grammar(self, grammar: Grammar) -> str:
+        """A whole grammar, whose other parts keep their names."""
+        first, *others = parts_of(grammar)
+        self._schemas += [{**first, "name": f"schema_{len(self._schemas)}"}, *others]
+        return f"@schema_{len(self._schemas) - 1 - len(others)}"
 
     def any_text(self, mark: str) -> str:
         """Any text up to a mark, and that mark."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from wllm_api.tools.call_form import NotHeld
+from wllm_api.tools.call_form import NotHeld, check_names
 from wllm_api.tools.grammar_writer import GrammarWriter
 
 Schema = Mapping[str, object]
@@ -20,17 +20,20 @@ def arguments_rule(
     argument: Callable[[str, Callable[[str], str]], str],
     *,
     any_argument: str,
+    read_name: Callable[[str], str],
 ) -> str:
     """The rule for all arguments, in the order of the schema.
 
     `argument` makes the rule for the one of a name, from a function that makes the rule for its value and the text that
-    ends it. `any_argument` is the rule for one of any name, where the schema names none. Raises `NotHeld`.
+    ends it. `any_argument` is the rule for one of any name, where the schema names none. `read_name` is what the parser
+    makes of a name. Raises `NotHeld`.
     """
     if odd := parameters.keys() - _OF_OBJECT - _NOTES:
         raise NotHeld(f"the keyword {min(odd)!r} of the arguments is not held to in this model's notation of calls")
     properties = parameters.get("properties") or {}
     required = parameters.get("required") or []
     assert isinstance(properties, Mapping) and isinstance(required, list), "the form of the schema was checked"
+    check_names(properties, read_name)
     if unknown := [name for name in required if name not in properties]:
         raise NotHeld(f"{unknown[0]!r} is required and has no schema of its own")
     if not properties and parameters.get("additionalProperties") is not False:
@@ -59,4 +62,10 @@ def _value(writer: GrammarWriter, schema: Schema) -> Callable[[str], str]:
     if "" in choices or not choices:
         raise NotHeld("a choice of no text is not held to in this model's notation of calls")
     rule = writer.one_of([writer.text(choice) for choice in choices])
-    return lambda end: f"{rule} {writer.mark(end)}"
+
+    def chosen(end: str) -> str:
+        if odd := [choice for choice in choices if end.strip() in choice]:
+            raise NotHeld(f"the choice {odd[0]!r:.80} cannot be told in this model's notation of calls")
+        return f"{rule} {writer.mark(end)}"
+
+    return chosen

@@ -33,6 +33,10 @@ class ArgumentWriter:
         self._sink.arguments("{}" if self._before == "{" else "}")
 
 
+def _unquoted(text: str) -> str:
+    return text.strip().strip("\"'")
+
+
 class QwenCoder(CallSyntax):
     """Qwen3-Coder: <tool_call><function=name><parameter=key>value</parameter></function></tool_call>."""
 
@@ -53,10 +57,13 @@ class QwenCoder(CallSyntax):
         def argument(name: str, value: Callable[[str], str]) -> str:
             return writer.rule(blank, writer.text(f"<parameter={name}>\n"), value(end))
 
+        def read_name(name: str) -> str:
+            return _unquoted(name.partition(">")[0])
+
         calls = []
         for name, parameters in tools.items():
             free = writer.rule(blank, '"<parameter="', writer.word(">\\n"), '">\\n"', writer.any_text(end))
-            arguments = arguments_rule(writer, parameters, argument, any_argument=free)
+            arguments = arguments_rule(writer, parameters, argument, any_argument=free, read_name=read_name)
             calls.append(writer.rule(writer.text(f"{name}>"), arguments))
         call = writer.one_of(calls)
         return writer.rule(blank, '"<function="', call, blank, '"</function>"', blank, writer.mark("</tool_call>"))
@@ -68,7 +75,7 @@ class QwenCoder(CallSyntax):
             if not (yield from source.literal("<function=")):
                 return False
         name, end = yield from source.text_until(">", "\n")
-        name = name.strip().strip("\"'")
+        name = _unquoted(name)
         if end != ">" or not name or (strict and name not in tools):
             return False
         begin(name, source, sink)
@@ -91,7 +98,7 @@ class QwenCoder(CallSyntax):
             if end is None or closed is None:
                 return False
             # The template puts each value on lines of its own.
-            writer.add(key.strip().strip("\"'"), text.removeprefix("\n").removesuffix("\n"))
+            writer.add(_unquoted(key), text.removeprefix("\n").removesuffix("\n"))
 
 
 class Glm(CallSyntax):
@@ -114,10 +121,13 @@ class Glm(CallSyntax):
         def argument(name: str, value: Callable[[str], str]) -> str:
             return writer.rule(opened, writer.text(name), closed, blank, before, value(end), blank)
 
+        def read_name(name: str) -> str:
+            return name.partition("</arg_key>")[0].strip()
+
         calls = []
         for name, parameters in tools.items():
             free = writer.rule(opened, writer.word("<>\\n"), closed, blank, before, writer.any_text(end), blank)
-            arguments = arguments_rule(writer, parameters, argument, any_argument=free)
+            arguments = arguments_rule(writer, parameters, argument, any_argument=free, read_name=read_name)
             calls.append(writer.rule(writer.text(name), blank, arguments))
         return writer.rule(blank, writer.one_of(calls), writer.mark("</tool_call>"))
 
