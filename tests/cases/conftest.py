@@ -1,4 +1,4 @@
-"""Plain HTTP to the servers of the cases: that of the real small model, and one of a made-up, odd model."""
+"""A server of a made-up, odd model, beside that of the real small one."""
 
 from __future__ import annotations
 
@@ -9,12 +9,6 @@ import httpx
 import pytest
 from cases.odd_model import CONSOLE, SMALL, save_odd_model
 from server.running_server import RunningServer
-
-
-@pytest.fixture(scope="session")
-def http(server: RunningServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, timeout=120) as client:
-        yield client
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,6 @@ from typing import Any
 
 import anthropic
 import httpx
-import ollama
 import openai
 import pytest
 from contract.requests import extras_of, user
@@ -31,70 +30,38 @@ def client(server: RunningServer) -> Iterator[openai.OpenAI]:
         yield client
 
 
-@pytest.fixture(scope="session")
-def http(server: RunningServer) -> Iterator[httpx.Client]:
-    """For what no package sends or shows."""
-    with httpx.Client(base_url=server.url, timeout=300) as http:
-        yield http
+def asker(create: Callable[..., Any], field: str, default: object, **fields: Any) -> Ask:
+    """`create` for a content and these fields, unless a test says otherwise; messages are one of a user."""
+
+    def ask(content: Any = default, **own: Any) -> Any:
+        asked = [user(content)] if field == "messages" else content
+        return create(**extras_of(create, {field: asked, **fields, **own}))
+
+    return ask
 
 
 @pytest.fixture(scope="session")
 def chat(client: openai.OpenAI, model: str) -> Ask:
     """`chat.completions.create` with four tokens of answer to a question, unless the fields say otherwise."""
-
-    def ask(content: str = "Say hello.", **fields: Any) -> Any:
-        fields = {"model": model, "messages": [user(content)], "max_tokens": 4, **fields}
-        return client.chat.completions.create(**extras_of(client.chat.completions.create, fields))
-
-    return ask
+    return asker(client.chat.completions.create, "messages", "Say hello.", model=model, max_tokens=4)
 
 
 @pytest.fixture(scope="session")
 def complete(client: openai.OpenAI, model: str) -> Ask:
-    """`completions.create` with four tokens of answer, unless the fields say otherwise."""
-
-    def ask(prompt: object = "The capital of France is", **fields: Any) -> Any:
-        fields = {"model": model, "prompt": prompt, "max_tokens": 4, **fields}
-        return client.completions.create(**extras_of(client.completions.create, fields))
-
-    return ask
+    """`completions.create`, likewise."""
+    return asker(client.completions.create, "prompt", "The capital of France is", model=model, max_tokens=4)
 
 
 @pytest.fixture(scope="session")
 def respond(client: openai.OpenAI, model: str) -> Ask:
-    """`responses.create` with four tokens of answer, unless the fields say otherwise."""
-
-    def ask(content: object = "Say hello.", **fields: Any) -> Any:
-        fields = {"model": model, "input": content, "max_output_tokens": 4, **fields}
-        return client.responses.create(**extras_of(client.responses.create, fields))
-
-    return ask
-
-
-@pytest.fixture(scope="session")
-def claude(server: RunningServer) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, timeout=300) as claude:
-        yield claude
+    """`responses.create`, likewise."""
+    return asker(client.responses.create, "input", "Say hello.", model=model, max_output_tokens=4)
 
 
 @pytest.fixture(scope="session")
 def message(claude: anthropic.Anthropic, model: str) -> Ask:
-    """`messages.create` with four tokens of answer, unless the fields say otherwise."""
-
-    def ask(content: object = "Say hello.", **fields: Any) -> Any:
-        fields = {
-            "model": model, "messages": [{"role": "user", "content": content}], "max_tokens": 4, **fields,
-        }  # fmt: skip
-        return claude.messages.create(**extras_of(claude.messages.create, fields))
-
-    return ask
-
-
-@pytest.fixture(scope="session")
-def llama(server: RunningServer) -> Iterator[ollama.Client]:
-    client = ollama.Client(host=server.url, timeout=300)
-    yield client
-    client.close()
+    """`messages.create`, likewise."""
+    return asker(claude.messages.create, "messages", "Say hello.", model=model, max_tokens=4)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ CITY = {
 }
 
 
-def user(content: str) -> dict[str, str]:
+def user(content: Any) -> dict[str, Any]:
     return {"role": "user", "content": content}
 
 

@@ -177,9 +177,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]
         yield running.wait_ready()
 
 
-@pytest.mark.parametrize("key", ["wrong", "firs", "first "])
+@pytest.mark.parametrize("key", ["wrong", "firs", "firstx"])
 def test_wrong_key(guarded: RunningServer, key: str) -> None:
-    with openai.OpenAI(base_url=f"{guarded.url}/v1", api_key=key.strip() + "x", max_retries=0) as client:
+    with openai.OpenAI(base_url=f"{guarded.url}/v1", api_key=key, max_retries=0) as client:
         with pytest.raises(openai.AuthenticationError) as refused:
             client.models.list()
     assert refused.value.code == "invalid_api_key"

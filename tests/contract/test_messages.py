@@ -116,7 +116,7 @@ def test_next_turn_is_cached(message: Ask, answer: Any) -> None:
 
 
 def test_temperature_brings_chance(message: Ask) -> None:
-    texts = {message(temperature=1, top_k=1000, max_tokens=8).content[0].text for _ in range(3)}
+    texts = {message("Tell me a story.", temperature=1, max_tokens=24).content[0].text for _ in range(3)}
     assert len(texts) > 1
     assert message(temperature=1, top_k=1).content[0].text == message().content[0].text
 

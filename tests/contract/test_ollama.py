@@ -92,6 +92,10 @@ def test_system_of_generate(llama: ollama.Client, model: str) -> None:
     assert len(counts) == 2
 
 
+def test_options_may_be_left_out(llama: ollama.Client, model: str) -> None:
+    assert "Paris" in (llama.chat(model, messages=[user(FRANCE)]).message.content or "")
+
+
 def test_raw_prompt(llama: ollama.Client, model: str) -> None:
     options = {"num_predict": 1, "temperature": 0}
     assert llama.generate(model, "The capital of France is", raw=True, options=options).response == " Paris"

@@ -77,12 +77,6 @@ def test_response_parsed_by_the_package(client: openai.OpenAI, model: str) -> No
     assert isinstance(answer.output_parsed, City)
 
 
-def test_conversation_by_the_last_id(respond: Ask) -> None:
-    first = respond("What is the capital of France?", max_output_tokens=20)
-    following = respond("And of Italy?", previous_response_id=first.id, max_output_tokens=12)
-    assert "Rome" in following.output_text and following.previous_response_id == first.id
-
-
 def test_kept_response(client: openai.OpenAI, respond: Ask) -> None:
     kept = respond()
     assert client.responses.retrieve(kept.id).output_text == kept.output_text

@@ -15,10 +15,9 @@ import numpy as np
 import ollama
 import pytest
 import torch
-import transformers
 from server.running_server import RunningServer, wait_until
 
-from wllm_runtime.testing_poolers import minilm, save_pooler, save_tokenizer
+from wllm_runtime.testing_poolers import mean_pooled, minilm, save_pooler, save_tokenizer
 
 PAGE = Path(__file__).parents[2] / "docs" / "embeddings.md"
 HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
@@ -46,18 +45,8 @@ def embedder(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield running.wait_ready()
 
 
-@torch.inference_mode()
-def reference(folder: Path, texts: list[str]) -> np.ndarray:
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
-    batch = tokenizer(texts, padding=True, truncation=True, max_length=256, return_tensors="pt")
-    weights = batch["attention_mask"].unsqueeze(-1).float()
-    pooled = (model(**batch).last_hidden_state * weights).sum(1) / weights.sum(1)
-    return torch.nn.functional.normalize(pooled, dim=1).numpy()
-
-
 def test_vectors_are_those_of_transformers(folder: Path, embedder: RunningServer) -> None:
-    wanted = reference(folder, TEXTS)
+    wanted, _ = mean_pooled(folder, TEXTS)
     with embedder.client() as client:
         for fields in ({}, {"encoding_format": "float"}):
             answer = client.embeddings.create(model=HUB_ID, input=TEXTS, **fields)  # type: ignore[call-overload]

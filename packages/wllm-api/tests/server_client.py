@@ -14,6 +14,8 @@ from fastapi import FastAPI
 from wllm_api.engine import EngineProcess
 from wllm_api.error_bodies import is_anthropic, is_ollama
 
+# Characters of several tokens, and a break; what `alphabet` always says.
+ALPHABET = "Here is the English alphabet: ABC 🫠龜👩‍👩‍👧 é, and\nso on."
 # What Anthropic's API calls the statuses. OpenAI's APIs tell them apart by codes, Ollama's not at all.
 _ANTHROPICS = {
     400: "invalid_request_error", 404: "not_found_error", 405: "invalid_request_error", 413: "request_too_large",

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
-from server_client import ServerClient
+from server_client import ALPHABET, ServerClient
 
 from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
@@ -69,6 +69,13 @@ def cross_encoder() -> Iterator[ServerClient]:
 def client() -> Iterator[ServerClient]:
     """A client of the shared server."""
     with _started() as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def alphabet() -> Iterator[ServerClient]:
+    """A client of a server that always says `ALPHABET`."""
+    with _started(reply=ALPHABET) as client:
         yield client
 
 

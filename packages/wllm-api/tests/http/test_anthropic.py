@@ -9,26 +9,18 @@ import anthropic
 import httpx
 import pytest
 from anthropic.types import MessageParam, TextBlock
-from server_client import ServerClient
+from server_client import ALPHABET, ServerClient
 
 from wllm_api.settings import Access, Limits
 from wllm_api.testing import sse_events
 
 USER: list[MessageParam] = [{"role": "user", "content": "Say hi."}]
-REPLY = "Here is the English alphabet: ABC 🫠龜👩‍👩‍👧 é, and\nso on."
 
 
 @pytest.fixture
 def sdk(client: ServerClient) -> Iterator[anthropic.Anthropic]:
     with client.anthropic_sdk() as sdk:
         yield sdk
-
-
-@pytest.fixture(scope="module")
-def alphabet(start_server: Any) -> Iterator[Any]:
-    """A server that always says the same."""
-    with start_server(reply=REPLY) as client:
-        yield client
 
 
 def post(client: ServerClient, path: str = "/v1/messages", **fields: Any) -> httpx.Response:
@@ -98,8 +90,8 @@ def test_streamed_is_whole(alphabet: ServerClient, fields: dict[str, Any], reaso
     whole = post(alphabet, **{"max_tokens": 400, **fields}).json()
     assert (whole["stop_reason"], whole["stop_sequence"]) == (reason, sequence)
     text = whole["content"][0]["text"]
-    assert REPLY.startswith(text)
-    assert sequence is None or text == REPLY.partition(sequence)[0]
+    assert ALPHABET.startswith(text)
+    assert sequence is None or text == ALPHABET.partition(sequence)[0]
     start, block, *pieces, block_stop, delta, stop = events_of(alphabet, **fields)
     assert start["type"] == "message_start"
     head = start["message"]

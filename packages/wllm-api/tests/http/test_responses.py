@@ -9,11 +9,10 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from server_client import ServerClient
+from server_client import ALPHABET, ServerClient
 
 from wllm_api.testing import sse_events
 
-REPLY = "Here is the English alphabet: ABC 🫠龜👩‍👩‍👧 é, and\nso on."
 HI = {"role": "user", "content": "Hi"}
 BRIEF = {"role": "system", "content": "Be brief."}
 
@@ -22,13 +21,6 @@ BRIEF = {"role": "system", "content": "Be brief."}
 def sdk(client: ServerClient) -> Iterator[openai.OpenAI]:
     with client.openai_sdk() as sdk:
         yield sdk
-
-
-@pytest.fixture(scope="module")
-def alphabet(start_server: Any) -> Iterator[Any]:
-    """A server that always says the same."""
-    with start_server(reply=REPLY) as client:
-        yield client
 
 
 def post(client: ServerClient, **fields: Any) -> httpx.Response:
@@ -95,7 +87,7 @@ def test_sdk_stream(sdk: openai.OpenAI) -> None:
 ])  # fmt: skip
 def test_streamed_is_whole(alphabet: ServerClient, fields: dict[str, Any]) -> None:
     whole = whole_of(alphabet, **fields)
-    assert REPLY.startswith(text_of(whole))
+    assert ALPHABET.startswith(text_of(whole))
     created, running, item, part, *deltas, text_done, part_done, item_done, end = events_of(alphabet, **fields)
     assert (created["type"], running["type"]) == ("response.created", "response.in_progress")
     assert created["response"] == running["response"]

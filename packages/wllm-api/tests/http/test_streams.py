@@ -1,16 +1,15 @@
 """Streams: the same answer as without one, in well-formed events, to a proper end."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
+from server_client import ALPHABET
 
 from wllm_api.settings import Limits
 from wllm_api.testing import sse_data
 
 USER = [{"role": "user", "content": "Name three colours. 🫠"}]
-REPLY = "Here is the English alphabet: ABC 🫠龜👩‍👩‍👧 é, and\nso on."
 
 
 def streamed(client: httpx.Client, path: str, body: dict[str, Any]) -> list[Any]:
@@ -111,25 +110,18 @@ def test_streamed_completion_is_the_whole_completion(client: httpx.Client, field
     }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def alphabet(start_server: Any) -> Iterator[Any]:
-    """A server that always says the same, with hard characters in it."""
-    with start_server(reply=REPLY) as client:
-        yield client
-
-
 @pytest.mark.parametrize("max_tokens", range(28, 64, 3))
 def test_characters_stay_whole(alphabet: httpx.Client, max_tokens: int) -> None:
     """R01: wherever the limit cuts."""
     body = {"prompt": "Go", "max_tokens": max_tokens}
     text = "".join(chunk["choices"][0]["text"] for chunk in streamed(alphabet, "/v1/completions", body))
-    assert REPLY.startswith(text)
+    assert ALPHABET.startswith(text)
     assert alphabet.post("/v1/completions", json=body).json()["choices"][0]["text"] == text
 
 
 @pytest.mark.parametrize(("stop", "before"), [
-    (REPLY[5:14], REPLY[:5]), ([REPLY[5:14]], REPLY[:5]), (["the English", "the Eng"], REPLY[:8]),
-    (["🫠龜"], REPLY.partition("🫠")[0]), (["nowhere"], REPLY), (["so on.!"], REPLY), (["Here"], ""),
+    (ALPHABET[5:14], ALPHABET[:5]), ([ALPHABET[5:14]], ALPHABET[:5]), (["the English", "the Eng"], ALPHABET[:8]),
+    (["🫠龜"], ALPHABET.partition("🫠")[0]), (["nowhere"], ALPHABET), (["so on.!"], ALPHABET), (["Here"], ""),
 ])  # fmt: skip
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
 def test_stop_strings(alphabet: httpx.Client, path: str, stop: object, before: str) -> None:
@@ -147,10 +139,10 @@ def test_stop_strings(alphabet: httpx.Client, path: str, stop: object, before: s
 
 
 def test_held_back_text_is_released_at_the_limit(alphabet: httpx.Client) -> None:
-    body = {"prompt": "Go", "max_tokens": 4, "stop": REPLY[:40]}
+    body = {"prompt": "Go", "max_tokens": 4, "stop": ALPHABET[:40]}
     text = "".join(chunk["choices"][0]["text"] for chunk in streamed(alphabet, "/v1/completions", body))
     assert text
-    assert REPLY.startswith(text)
+    assert ALPHABET.startswith(text)
 
 
 @pytest.mark.parametrize("fields", [{}, {"n": 2, "seed": 3, "temperature": 1}, {"stop": "add"}])

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tokenizers
 import torch
 import transformers
@@ -114,3 +115,16 @@ def change_config(folder: Path, **values: Any) -> None:
 
 def _write(path: Path, value: object) -> None:
     path.write_text(json.dumps(value), encoding="utf-8")
+
+
+@torch.inference_mode()
+def mean_pooled(folder: Path, texts: Sequence[str]) -> tuple[np.ndarray, list[list[int]]]:
+    """The vectors that plain transformers makes of `texts` with all-MiniLM-L6-v2, of unit length; their token ids."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    batch = tokenizer(list(texts), padding=True, truncation=True, max_length=256, return_tensors="pt")
+    mask = batch["attention_mask"]
+    weights = mask.unsqueeze(-1).float()
+    vectors = (model(**batch).last_hidden_state * weights).sum(1) / weights.sum(1)
+    ids = [row[:count] for row, count in zip(batch["input_ids"].tolist(), mask.sum(1).tolist(), strict=True)]
+    return torch.nn.functional.normalize(vectors, dim=1).numpy(), ids

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-import transformers
 
 from wllm_runtime.pooling.engine import PoolingEngine
-from wllm_runtime.testing_poolers import minilm
+from wllm_runtime.testing_poolers import mean_pooled, minilm
 
 TEXTS = [
     "A man is eating food.",
@@ -36,14 +34,7 @@ def test_vectors(
     engine = open_pooler(folder)
     info = engine.model_info
     assert (info.architecture, info.vector_size, info.max_model_len, info.vocab_size) == ("BertModel", 384, 256, 30522)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
-    batch = tokenizer(TEXTS, padding=True, truncation=True, max_length=256, return_tensors="pt")
-    with torch.inference_mode():
-        hidden = model(**batch).last_hidden_state
-    weights = batch["attention_mask"].unsqueeze(-1).float()
-    wanted = torch.nn.functional.normalize((hidden * weights).sum(1) / weights.sum(1), dim=1).numpy()
-    ids = [ids[:count] for ids, count in zip(batch["input_ids"].tolist(), batch["attention_mask"].sum(1).tolist())]
+    wanted, ids = mean_pooled(folder, TEXTS)
     vectors = vectors_of(engine, ids)
     np.testing.assert_allclose(vectors, wanted, atol=1e-5)
     near, far = vectors[0] @ vectors[1], vectors[0] @ vectors[2]
