@@ -20,7 +20,7 @@ from wllm_runtime.engine import create_engine
 from wllm_runtime.grammars import Grammars, TokenMatcher
 from wllm_runtime.number_limit import MAX_CHARACTERS, NumberLimit
 from wllm_runtime.sampler import Sampler
-from wllm_runtime.testing import save_tiny_llama
+from wllm_runtime.testing import generate, save_tiny_llama
 from wllm_sched import Grammar, GrammarFailed, Matcher, RequestRefused, SamplingParams, Submit
 from wllm_sched.plan import NewSlot, TokenMask
 
@@ -124,6 +124,17 @@ def test_an_answer_whose_tokens_take_long_ends(grammars: Grammars, monkeypatch: 
 def test_a_tokenizer_that_cannot_be_used_fails_the_request() -> None:
     with pytest.raises(GrammarFailed, match="this model's tokenizer"):
         Grammars("{}", 100, [EOS]).compile(Grammar("start: /a/")).result()
+
+
+def test_a_served_engine_has_loaded_its_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_tiny_llama(tmp_path, vocab_size=100, eos_token_id=EOS)
+    (tmp_path / "tokenizer.json").write_text(tokenizer_json(), encoding="utf-8")
+    engine = create_engine(EngineConfig(model=str(tmp_path), device="cpu"))
+    engine.load_grammars()
+    monkeypatch.delattr(module, "LLTokenizer")
+    (*_, last) = generate(engine, [1, 2], grammar=Grammar('start: "ab"'), max_tokens=9)
+    assert last.finish_reason == "stop"
+    engine.close()
 
 
 def test_numbers_come_to_an_end(grammars: Grammars) -> None:

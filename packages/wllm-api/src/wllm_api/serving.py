@@ -15,7 +15,7 @@ from wllm_api.model import ServedModel
 from wllm_api.record import current_record
 from wllm_api.response_store import ResponseStore
 from wllm_api.settings import Access, Limits, Parsers
-from wllm_sched.messages import Task
+from wllm_sched.messages import ModelInfo, Task
 
 _NOT_READY: dict[EngineState, tuple[str, str]] = {
     "ready": ("The model's tokenizer is still loading. Try again in a few seconds.", "model_loading"),
@@ -150,8 +150,16 @@ class Serving:
             if info is None or (self._model is not None and self._model.info is info):
                 return
             try:
-                self._model = await asyncio.to_thread(ServedModel, info, self.parsers)
+                self._model = await asyncio.to_thread(_text_side, info, self.parsers)
             except Exception as error:
                 # Whatever it is: without its text side the server would say "loading" for ever.
                 self._fault = f"the model's text side cannot be used: {type(error).__name__}: {error}"
                 raise
+
+
+def _text_side(info: ModelInfo, parsers: Parsers) -> ServedModel:
+    model = ServedModel(info, parsers)
+    if info.task == "generate":
+        # Now, since it holds up all streams.
+        model.grammars.load()
+    return model

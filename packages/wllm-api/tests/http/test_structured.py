@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from wllm_api.grammars import Constraint, GrammarChecker
+from wllm_api.grammars import Constraint, GrammarChecker, checker
 
 USER = [{"role": "user", "content": "Hi"}]
 
@@ -136,6 +136,16 @@ def test_a_schema_is_compiled_beside_the_event_loop(client: httpx.Client, monkey
         finally:
             go_on.set()
         assert asked.result().status_code == 200
+
+
+def test_the_first_form_finds_its_tokenizer_loaded(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading it holds up all streams, so a server is not ready before."""
+
+    def late(*_: object, **__: object) -> None:
+        raise AssertionError("loaded late")
+
+    monkeypatch.setattr(checker, "LLTokenizer", late)
+    assert chat(client, **with_schema({"type": "object", "required": ["first"]})).status_code == 200
 
 
 def test_a_huge_schema_is_refused_before_it_is_compiled(client: httpx.Client) -> None:

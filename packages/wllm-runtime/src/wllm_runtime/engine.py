@@ -49,6 +49,11 @@ class ModelEngine(EngineLoop):
         """Facts about the model."""
         return self._model_info
 
+    def load_grammars(self) -> None:
+        """Load what answers under a grammar need, so that no running answer waits for the first of them."""
+        if self._grammars is not None:
+            self._grammars.load()
+
     def stats(self) -> EngineStats:
         """Counters now."""
         if not self._closed:

@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
@@ -86,17 +87,21 @@ class TokenMatcher:
 
 
 class Grammars:
-    """Compiles for the tokenizer in `tokenizer_json`; its own work begins with the first grammar."""
+    """Compiles for the tokenizer in `tokenizer_json`, which is loaded with the first grammar or by `load`."""
 
     def __init__(self, tokenizer_json: str, vocab_size: int, eos_token_ids: Sequence[int]) -> None:
         self._tokenizer_json = tokenizer_json
         self._num_words = -(-vocab_size // 32)
         self._eos_token_ids = list(eos_token_ids)
-        self._tokenizer: LLTokenizer | None = None
-        self._number_limit: NumberLimit | None = None
+        self._tokenizer: tuple[LLTokenizer, NumberLimit] | None = None
         self._kept: OrderedDict[Grammar, Matcher] = OrderedDict()
         self._num_characters = 0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="wllm-grammar")
+
+    def load(self) -> None:
+        """Load the tokenizer: a second of work that lets no other thread run. One that does not load fails grammars."""
+        with suppress(GrammarFailed):
+            self._loaded()
 
     def compile(self, grammar: Grammar) -> Future[Matcher]:
         """A matcher, some time later; its future may hold `GrammarFailed`."""
@@ -118,28 +123,29 @@ class Grammars:
         return matcher.copy()
 
     def _new(self, grammar: Grammar) -> Matcher:
-        try:
-            if self._tokenizer is None:
-                self._tokenizer = LLTokenizer(self._tokenizer_json, eos_token=self._eos_token_ids or None)
-            if grammar.bounds_numbers and self._number_limit is None:
-                self._number_limit = NumberLimit.of(self._tokenizer)
-        except Exception as error:  # the library raises bare ones
-            raise GrammarFailed(f"No answer can follow a grammar with this model's tokenizer: {error}.") from error
+        tokenizer, number_limit = self._loaded()
         limits = LLParserLimits(**grammar.limits)
-        inner = LLMatcher(self._tokenizer, grammar.text, log_level=0, limits=limits)
+        inner = LLMatcher(tokenizer, grammar.text, log_level=0, limits=limits)
         if inner.is_error():
             raise GrammarFailed(f"The grammar cannot be compiled: {_why(inner)}.")
-        limit = self._number_limit.copy() if grammar.bounds_numbers and self._number_limit is not None else None
-        matcher = TokenMatcher(inner, self._num_words, limit)
+        matcher = TokenMatcher(inner, self._num_words, number_limit.copy() if grammar.bounds_numbers else None)
         if grammar.opening is None:
             return matcher
-        return LazyMatcher(matcher, grammar.opening, text_of=self._text_of, tokens_of=self._tokenizer.tokenize_bytes)
 
-    def _text_of(self, token_id: int) -> bytes:
-        tokenizer = self._tokenizer
-        if tokenizer is None or not 0 <= token_id < tokenizer.vocab_size:
-            return b""
-        return bytes(tokenizer.decode_bytes([token_id]))
+        def text_of(token_id: int) -> bytes:
+            # Ids that only the model has are no text.
+            return bytes(tokenizer.decode_bytes([token_id])) if 0 <= token_id < tokenizer.vocab_size else b""
+
+        return LazyMatcher(matcher, grammar.opening, text_of=text_of, tokens_of=tokenizer.tokenize_bytes)
+
+    def _loaded(self) -> tuple[LLTokenizer, NumberLimit]:
+        if self._tokenizer is None:
+            try:
+                tokenizer = LLTokenizer(self._tokenizer_json, eos_token=self._eos_token_ids or None)
+                self._tokenizer = tokenizer, NumberLimit.of(tokenizer)
+            except Exception as error:  # the library raises bare ones
+                raise GrammarFailed(f"No answer can follow a grammar with this model's tokenizer: {error}.") from error
+        return self._tokenizer
 
 
 def _why(matcher: LLMatcher) -> str:

@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -42,6 +43,11 @@ class GrammarChecker:
         self._lock = threading.Lock()
         self._good: OrderedDict[tuple[str, bool], None] = OrderedDict()
         self._thread: ThreadPoolExecutor | None = None
+
+    def load(self) -> None:
+        """Load the tokenizer: a second of work that lets no other thread run. One that does not load fails `check`."""
+        with suppress(GrammarError):
+            self._loaded()
 
     async def check(self, constraint: Constraint) -> Grammar:
         """The constraint's grammar, which the engine can follow; raises `GrammarError`."""
