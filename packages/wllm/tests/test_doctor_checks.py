@@ -136,6 +136,15 @@ def test_a_port_that_windows_reserves(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "the range 7990-8089 that Windows reserves" in port._holder(8000)
 
 
+@pytest.mark.parametrize("error", [FileNotFoundError("netsh"), subprocess.TimeoutExpired("netsh", 20)])
+def test_a_netsh_that_does_not_answer_reserves_nothing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(subprocess, "run", fail)
+    assert windows.excluded_ports() == []
+
+
 def test_what_netsh_prints_in_any_language() -> None:
     text = (
         "\r\nProtokoll tcp Portausschlussbereiche\r\n\r\nStartport      Endport\r\n----------    --------\r\n"

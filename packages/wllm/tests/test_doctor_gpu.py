@@ -225,6 +225,7 @@ def test_a_cpu_torch_beside_a_gpu_gets_the_one_command(driver: Driver, command: 
         (NO_DRIVER, Torch("2.16.0+cpu"), Verdict.PROBLEM, ">=2.9,<2.16"),
         (NO_DRIVER, Torch("2.15.1.dev3+cpu"), Verdict.OK, "whatever"),
         (with_gpu(13000), Torch(error="ImportError: libcudart"), Verdict.PROBLEM, "whl/cu130"),
+        (with_gpu(13000), Torch(error="did not end", is_slow=True), Verdict.WARNING, "again when the machine is idle"),
     ],
 )
 def test_the_installed_torch(driver: Driver, torch: Torch, verdict: Verdict, words: str) -> None:

@@ -16,6 +16,7 @@ from wllm.doctor import examination, facts, kernel_probe, probe
 from wllm.doctor.checks.results import results
 from wllm.doctor.facts import CheckedKernels, Facts, KernelChecks, TimedLaunches, Torch, TorchGpu, check_kernels
 from wllm.doctor.finding import Finding, Verdict
+from wllm.doctor.probe import Asked
 from wllm_kernels.selfcheck import checks, timing
 from wllm_kernels.selfcheck.checks import Result
 from wllm_kernels.selfcheck.timing import LaunchTimes
@@ -87,7 +88,7 @@ def test_the_probe_tells_every_check_of_every_gpu(
     monkeypatch.setattr(timing, "launch_times", lambda: LaunchTimes(9.0, 2.0))
     kernel_probe.main()
     answers = probe._answers(capsysbinary.readouterr().out)
-    monkeypatch.setattr(facts, "ask", lambda *_: (answers, ""))
+    monkeypatch.setattr(facts, "ask", lambda *_: Asked(answers))
     checked = (NORM, ROPE, replace(NORM, gpu=1, error="wrong"), replace(ROPE, gpu=1))
     assert check_kernels() == KernelChecks(checked, timed=(TimedLaunches(0, 9.0, 2.0),))
 
@@ -122,7 +123,8 @@ def test_what_was_told_before_the_end_counts(
     (tmp_path / "talker.py").write_text(source, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("PYTHONOPTIMIZE", "1")
-    assert probe.ask("talker", 4 if "sleep" in ending else 60) == ([{"debug": True}], problem)
+    asked = probe.ask("talker", 4 if "sleep" in ending else 60)
+    assert asked == ([{"debug": True}], problem, "sleep" in ending)
 
 
 @pytest.mark.parametrize("flags", [[], ["--kernels"]])

@@ -11,7 +11,8 @@ from wllm.bench.machine import query_gpus
 from wllm.doctor.driver import Driver, ask_driver
 from wllm.doctor.probe import ask
 
-_TORCH_SECONDS = 60
+# A virus scanner may read all of torch when it is imported for the first time.
+_TORCH_SECONDS = 120
 # Where there is no machine code for a GPU the driver or NVRTC compiles every kernel first.
 _KERNELS_SECONDS = 600
 
@@ -30,6 +31,7 @@ class Torch:
     """The installed torch: its version, the CUDA version it is built for, its GPUs.
 
     `error` tells why it cannot be imported, `problem` why there are no kernels for it. All empty: not installed.
+    `is_slow`: the error is only that it took too long.
     """
 
     version: str = ""
@@ -37,6 +39,7 @@ class Torch:
     error: str = ""
     problem: str = ""
     gpus: tuple[TorchGpu, ...] = ()
+    is_slow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +107,15 @@ def ask_torch() -> Torch:
     """Import torch in another process and take its answer; never raises for a torch that is missing or broken."""
     if importlib.util.find_spec("torch") is None:
         return Torch()
-    answers, problem = ask("wllm.doctor.torch_probe", _TORCH_SECONDS)
+    answers, problem, is_slow = ask("wllm.doctor.torch_probe", _TORCH_SECONDS)
     if problem or not answers:
-        return Torch(error=f"the process that imports it {problem or 'said nothing'}")
+        return Torch(error=f"the process that imports it {problem or 'said nothing'}", is_slow=is_slow)
     gpus = tuple(TorchGpu(**gpu) for gpu in answers[0].pop("gpus", ()))
     return Torch(**answers[0], gpus=gpus)
 
 
 def check_kernels() -> KernelChecks:
     """Run the kernels' self-check in another process, on every GPU, and time launches there."""
-    answers, problem = ask("wllm.doctor.kernel_probe", _KERNELS_SECONDS)
+    answers, problem, _ = ask("wllm.doctor.kernel_probe", _KERNELS_SECONDS)
     checked = tuple(CheckedKernels(**answer) for answer in answers if "launches" in answer)
     return KernelChecks(checked, problem, tuple(TimedLaunches(**answer) for answer in answers if "graph_us" in answer))

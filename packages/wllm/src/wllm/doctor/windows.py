@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 _ELSEWHERE = "only Windows can be asked for this"
+_NETSH_SECONDS = 20
 _CONTROL = r"SYSTEM\CurrentControlSet\Control"
 
 
@@ -86,10 +87,16 @@ def page_file_bytes() -> int:
 
 
 def excluded_ports() -> list[tuple[int, int]]:
-    """Ranges of TCP ports, both ends included, that nothing may listen on; Hyper-V, WSL and Docker take some."""
+    """Ranges of TCP ports, both ends included, that nothing may listen on; Hyper-V, WSL and Docker take some.
+
+    Empty where netsh is missing or does not answer.
+    """
     command = ["netsh", "interface", "ipv4", "show", "excludedportrange", "protocol=tcp"]
     # The code page of its output is the console's; only digits are read.
-    done = subprocess.run(command, capture_output=True, encoding="ascii", errors="replace", timeout=20)
+    try:
+        done = subprocess.run(command, capture_output=True, encoding="ascii", errors="replace", timeout=_NETSH_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
     return port_ranges(done.stdout)
 
 

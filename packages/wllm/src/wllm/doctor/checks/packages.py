@@ -44,7 +44,10 @@ def torch(facts: Facts) -> Iterator[Finding]:
     fix = install_steps(facts.driver)
     command = install_command(facts.driver) if build_for(facts.driver) else None
     seen = f"torch {found.version}, " + (f"for CUDA {found.cuda}" if found.cuda else "a CPU build")
-    if found.error and ("DLL" in found.error or "WinError" in found.error):
+    if found.is_slow:
+        reason = "importing torch takes seconds; a virus scanner that reads it for the first time takes minutes"
+        yield Finding("torch", Verdict.WARNING, found.error, reason, "run wllm doctor again when the machine is idle")
+    elif found.error and ("DLL" in found.error or "WinError" in found.error):
         fix = f"see the Visual C++ runtime below; if that is well: {fix}"
         yield Finding("torch", Verdict.PROBLEM, found.error, "torch is there and cannot be imported", fix)
     elif found.error:
