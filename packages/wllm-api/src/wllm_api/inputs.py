@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from wllm_api.errors import InvalidText
 from wllm_api.http_errors import ContextLengthExceeded, InvalidRequest
-from wllm_api.model import LONG_TEXT, ServedModel, in_thread
+from wllm_api.model import ServedModel
 from wllm_api.schemas.embeddings import PooledFields
 from wllm_api.schemas.inputs import Prompt
+from wllm_api.threads import LONG_TEXT, in_thread
 from wllm_sched.pooling import PooledText
 
 
@@ -96,8 +97,8 @@ async def _assembled(
         return await in_thread(
             sum(map(len, (*first, *(second or ())))) > LONG_TEXT,
             lambda: model.tokenizer.assemble(
-                first,
-                second,
+                [model.beginning(text) for text in first],
+                None if second is None else [model.beginning(text) for text in second],
                 add_special_tokens=fields.add_special_tokens,
                 longest=longest,
                 longest_text=longest_text,

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from wllm_api.http_errors import InvalidRequest
 from wllm_api.model import ServedModel
 from wllm_api.schemas.chat import ChatMessage, ToolCall
+from wllm_api.threads import in_thread
 
 TemplateMessage = dict[str, object]
 
@@ -50,7 +51,7 @@ async def chat_prompt(
         )
 
     try:
-        plain = [_plain(message, knows_tools=model.knows_tools) for message in messages]
+        plain = await in_thread(False, lambda: [_plain(message, knows_tools=model.knows_tools) for message in messages])
     except RecursionError:
         raise InvalidRequest(
             "The arguments of a tool call are nested too deeply. Send flatter JSON.", param="messages"

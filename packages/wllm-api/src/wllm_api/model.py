@@ -5,10 +5,8 @@ Built once from the engine's `ModelInfo`, used by every request; long texts are 
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
 from wllm_api.control_tokens import control_tokens
 from wllm_api.errors import InvalidText, TemplateError
@@ -16,18 +14,20 @@ from wllm_api.grammars import GrammarChecker
 from wllm_api.http_errors import ContextLengthExceeded, InvalidRequest, Unsupported
 from wllm_api.settings import Parsers
 from wllm_api.text import ChatTemplate, Infill, PromptText, Tokenizer
+from wllm_api.text.limits import MAX_SIZE
+from wllm_api.threads import LONG_TEXT, in_thread
 from wllm_api.tools import answer_format, shows_tools
 from wllm_sched.messages import ModelInfo, Task
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 DEFAULT_PARSERS = Parsers()
 # The routes that take token ids; a pair needs its tokenizer, so for scores these are the nearest.
 _TAKES_IDS: dict[Task, str] = {"generate": "/v1/completions", "embed": "/v1/embeddings", "score": "a model that embeds"}
-# Below this a text is tokenised faster than a thread is woken.
-LONG_TEXT = 2_000
+# Of a text with more characters for each token of the context a beginning is tokenised first.
+CHARS_PER_TOKEN = 8
+# How many tokens more a beginning may have than the same words within the whole: its last word may be cut.
+EDGE_TOKENS = 16
 
 
 class ServedModel:
@@ -69,13 +69,18 @@ class ServedModel:
         """Whether the chat template can show the tools on offer."""
         return shows_tools(self.info.chat_template)
 
-    async def encode(self, text: str, *, add_special_tokens: bool, param: str) -> list[int]:
-        """Token ids of `text`; an empty result becomes the begin (or else an end) token, since logits need a token."""
+    async def encode(self, text: str, *, add_special_tokens: bool, param: str, to_fit: bool) -> list[int]:
+        """Token ids of `text`; an empty result becomes the begin (or else an end) token, since logits need a token.
+
+        `to_fit`: of a text that is far too long for the context, those of a beginning that is too long as well will do.
+        """
         self.require_tokenizer(param)
         try:
             ids = await in_thread(
                 len(text) > LONG_TEXT or (isinstance(text, PromptText) and bool(text.typed)),
-                lambda: self.tokenizer.encode(text, add_special_tokens=add_special_tokens),
+                lambda: self.tokenizer.encode(
+                    self.beginning(text) if to_fit else text, add_special_tokens=add_special_tokens
+                ),
             )
         except InvalidText as error:
             raise InvalidRequest(str(error), param=param) from None
@@ -86,6 +91,16 @@ class ServedModel:
         if start is None:
             raise InvalidRequest(f"'{param}' is empty, and this model has no begin token. Send some text.", param=param)
         return [start]
+
+    def beginning(self, text: str) -> str:
+        """The text, or a beginning of it that has more tokens than the context; raises `InvalidText`."""
+        size = self.info.max_model_len * CHARS_PER_TOKEN
+        while size < len(text):
+            ids = self.tokenizer.encode(text[:size], add_special_tokens=False)
+            if len(ids) > self.info.max_model_len + EDGE_TOKENS:
+                return text[:size]
+            size *= 2
+        return text
 
     async def fill_in(self, before: str | list[int], after: str, *, add_special_tokens: bool) -> list[int]:
         """Token ids of the prompt whose answer belongs between `before` and `after`; raises `Unsupported`."""
@@ -98,7 +113,11 @@ class ServedModel:
             )
         return await in_thread(
             len(before) + len(after) > LONG_TEXT,
-            lambda: infill.prompt(before, after, add_special_tokens=add_special_tokens),
+            lambda: infill.prompt(
+                self.beginning(before) if isinstance(before, str) else before,
+                self.beginning(after),
+                add_special_tokens=add_special_tokens,
+            ),
         )
 
     async def render(
@@ -117,6 +136,11 @@ class ServedModel:
                 f"This model cannot chat: {self.template_error}. Use /v1/completions.", param="messages"
             )
         size = sum(len(str(message.get("content", ""))) for message in messages)
+        if size > MAX_SIZE:
+            raise InvalidRequest(
+                f"The messages have {size:,} characters; the limit is {MAX_SIZE:,}. Send a shorter conversation.",
+                param="messages",
+            )
         try:
             return await in_thread(
                 size > LONG_TEXT,
@@ -142,7 +166,8 @@ class ServedModel:
 
     def check_ids(self, token_ids: Sequence[int], param: str) -> None:
         """Raise `InvalidRequest` for an id outside the model's vocabulary."""
-        for token_id in token_ids:
+        # By the extremes, which C finds fast: there may be millions.
+        for token_id in (min(token_ids), max(token_ids)) if token_ids else ():
             if not 0 <= token_id < self.info.vocab_size:
                 raise InvalidRequest(
                     f"'{param}' holds the token id {token_id}; this model's ids go from 0 to "
@@ -158,7 +183,7 @@ class ServedModel:
         if wanted <= left:
             return wanted
         if left < 1:
-            asked = f"your {param} resulted in {num_prompt_tokens} tokens"
+            asked = f"your {param} resulted in {num_prompt_tokens} tokens or more"
         else:
             asked = (
                 f"you requested {num_prompt_tokens + wanted} tokens ({num_prompt_tokens} in the {param}, "
@@ -169,8 +194,3 @@ class ServedModel:
             f"Please reduce the length of the {param}{' or the completion' if left >= 1 else ''}.",
             param=param,
         )
-
-
-async def in_thread(long: bool, work: Callable[[], T]) -> T:
-    """The result of `work`, from a worker thread when it takes `long`."""
-    return await asyncio.to_thread(work) if long else work()

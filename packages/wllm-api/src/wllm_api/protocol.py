@@ -7,6 +7,7 @@ before the first, is disconnected. A wish to upgrade to another protocol is igno
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 import socket
 import uuid
@@ -124,7 +125,8 @@ class PromptProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """It has its answer (uvicorn)."""
         self._last_sign = self.loop.time()
-        super().on_response_complete()
+        # The timer that this sets keeps its context, cancelled or not; that of the request holds what is noted of it.
+        contextvars.Context().run(super().on_response_complete)
 
     def _look(self) -> None:
         """Disconnect a client that is silent although it is its turn."""

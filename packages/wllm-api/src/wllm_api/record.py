@@ -49,6 +49,7 @@ class RequestRecord:
 
     started: float = field(default_factory=perf_counter)
     model: str | None = None
+    num_body_bytes: int = 0
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
     num_generated_tokens: int = 0

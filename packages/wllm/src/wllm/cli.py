@@ -98,6 +98,7 @@ def _serve(args: argparse.Namespace) -> int:
         api_key_file=args.api_key_file,
         rate_limit=args.rate_limit,
         max_waiting=args.max_waiting,
+        max_body_mib=args.max_body_mib,
         no_auth=args.no_auth,
         served_model_names=args.served_model_name,
         allowed_origins=args.allowed_origin,

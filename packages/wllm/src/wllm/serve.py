@@ -42,6 +42,7 @@ class ServeOptions:
     api_key_file: Path | None
     rate_limit: int | None
     max_waiting: int
+    max_body_mib: int
     no_auth: bool
     served_model_names: Sequence[str]
     allowed_origins: Sequence[str]
@@ -96,7 +97,11 @@ def serve(model: str | None, engine_settings: Mapping[str, Any], options: ServeO
             allowed_origins=tuple(options.allowed_origins),
             allowed_hosts=(options.host, *options.allowed_hosts),
         ),
-        limits=Limits(requests_per_minute=options.rate_limit, max_waiting=options.max_waiting),
+        limits=Limits(
+            requests_per_minute=options.rate_limit,
+            max_waiting=options.max_waiting,
+            max_body_bytes=options.max_body_mib * 2**20,
+        ),
         parsers=Parsers(tools=options.tool_parser, reasoning=options.reasoning_parser),
         metrics_prefix=options.metrics_prefix,
         tracer=tracer_from_environment(),

@@ -41,6 +41,13 @@ def _add_server(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help="requests that may wait for their first token; more get a 503 (default: 256)",
     )
+    group.add_argument(
+        "--max-body-mib",
+        type=count,
+        default=32,
+        metavar="N",
+        help="largest body of a request in MiB; longer ones get a 413 (default: 32)",
+    )
 
 
 def _add_access(group: argparse._ArgumentGroup) -> None:

@@ -68,7 +68,7 @@ class SpawnedEngine:
         self._loop = asyncio.get_running_loop()
         self._on_message = on_message
         self._on_end = on_end
-        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[ToEngine | None] = queue.SimpleQueue()
         context = multiprocessing.get_context("spawn")
         channel, child_channel = context.Pipe()
         self._channel: Channel = channel
@@ -98,7 +98,7 @@ class SpawnedEngine:
 
     def send(self, message: ToEngine) -> None:
         """Queue a message; lost without an error when the process is gone, which `on_end` tells."""
-        self._outbox.put(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+        self._outbox.put(message)
 
     def kill(self) -> None:
         """End the process at once; `on_end` follows."""
@@ -119,7 +119,8 @@ class SpawnedEngine:
     def _write(self) -> None:
         while (message := self._outbox.get()) is not None:
             with contextlib.suppress(OSError):  # the pipe is broken: the watcher tells
-                self._channel.send_bytes(message)
+                # Pickled here, since it takes its time where prompts are long and many.
+                self._channel.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
     def _watch(self) -> None:
         # The end of the process, not of the pipe, is its end: on Windows, a process that is killed before it took over

@@ -26,6 +26,7 @@ from wllm_api.schemas.chat import ChatMessage
 from wllm_api.schemas.sampling import SamplingFields
 from wllm_api.schemas.tools import ToolUse
 from wllm_api.structured import grammar_for
+from wllm_api.threads import in_thread
 from wllm_api.tool_offer import ToolOffer, tool_offer
 from wllm_api.tools import AnswerParser, plain
 from wllm_sched.sampling import SamplingParams
@@ -84,14 +85,18 @@ async def chat_turn(request: Request, conversation: Conversation, wishes: Wishes
     calls = await held_calls(offer, model, text, form)
     if calls.loose:
         note_ignored(request, calls.loose)
-    params = sampling_params(
-        fields,
-        model,
-        max_tokens=wishes.room(len(token_ids)),
-        logprobs=wishes.logprobs,
-        prompt_logprobs=fields.prompt_logprobs,
-        cache_salt=cache_salt(request, fields),
-        grammar=calls.grammar,
+    max_tokens = wishes.room(len(token_ids))
+    params = await in_thread(
+        False,
+        lambda: sampling_params(
+            fields,
+            model,
+            max_tokens=max_tokens,
+            logprobs=wishes.logprobs,
+            prompt_logprobs=fields.prompt_logprobs,
+            cache_salt=cache_salt(request, fields),
+            grammar=calls.grammar,
+        ),
     )
     special = model.tokenizer.special_ids(model.format.marks(with_tools=bool(offer.tools)))
     # A form is the form of the whole answer: no thought goes before it, whatever the prompt has begun.
@@ -130,15 +135,20 @@ async def plain_turn(
     also_stop_at: Collection[int] = (),
 ) -> ChatTurn:
     """A turn that goes on from a text instead of a conversation; all that comes is shown. Raises `InvalidRequest`."""
-    params = sampling_params(
-        wishes.fields,
-        model,
-        max_tokens=wishes.room(len(token_ids)),
-        logprobs=wishes.logprobs,
-        prompt_logprobs=None,
-        cache_salt=cache_salt(request, wishes.fields),
-        grammar=await grammar_for(wishes.fields, model, wishes.forms),
-        also_stop_at=also_stop_at,
+    max_tokens = wishes.room(len(token_ids))
+    grammar = await grammar_for(wishes.fields, model, wishes.forms)
+    params = await in_thread(
+        False,
+        lambda: sampling_params(
+            wishes.fields,
+            model,
+            max_tokens=max_tokens,
+            logprobs=wishes.logprobs,
+            prompt_logprobs=None,
+            cache_salt=cache_salt(request, wishes.fields),
+            grammar=grammar,
+            also_stop_at=also_stop_at,
+        ),
     )
     return ChatTurn(
         generation=Generation(serving_of(request), model, [Job(token_ids, params)]),
@@ -152,13 +162,15 @@ async def plain_turn(
 
 async def prompt_token_ids(conversation: Conversation, model: ServedModel) -> list[int]:
     """The prompt of a turn that is not to run; raises `InvalidRequest`."""
-    return (await _prompt(conversation, tool_offer(conversation.tools, model), model))[1]
+    return (await _prompt(conversation, tool_offer(conversation.tools, model), model, to_fit=False))[1]
 
 
 async def _fitting_prompt(
     conversation: Conversation, wishes: Wishes, offer: ToolOffer, model: ServedModel
 ) -> tuple[str, list[int]]:
-    prompt = await _prompt(conversation, offer, model)
+    # What is cut must be known to its end.
+    to_fit = wishes.fields.truncate_prompt_tokens is None
+    prompt = await _prompt(conversation, offer, model, to_fit=to_fit)
     if not conversation.may_drop or _fits(prompt[1], wishes):
         return prompt
     # What is left begins with words of the user: templates take no other beginning. As little as possible is dropped.
@@ -172,7 +184,7 @@ async def _fitting_prompt(
             for number, message in enumerate(messages)
             if number >= starts[middle] or message.role in ("system", "developer")
         ]
-        shorter = await _prompt(dataclasses.replace(conversation, messages=kept), offer, model)
+        shorter = await _prompt(dataclasses.replace(conversation, messages=kept), offer, model, to_fit=to_fit)
         if _fits(shorter[1], wishes):
             prompt, high = shorter, middle - 1
         else:
@@ -188,7 +200,9 @@ def _fits(token_ids: list[int], wishes: Wishes) -> bool:
     return True
 
 
-async def _prompt(conversation: Conversation, offer: ToolOffer, model: ServedModel) -> tuple[str, list[int]]:
+async def _prompt(
+    conversation: Conversation, offer: ToolOffer, model: ServedModel, *, to_fit: bool
+) -> tuple[str, list[int]]:
     text = await chat_prompt(
         conversation.messages,
         model,
@@ -198,4 +212,4 @@ async def _prompt(conversation: Conversation, offer: ToolOffer, model: ServedMod
         tools=[tool.for_template() for tool in offer.tools] or None,
     )
     special = conversation.add_special_tokens
-    return text, await model.encode(text, add_special_tokens=special, param=conversation.param)
+    return text, await model.encode(text, add_special_tokens=special, param=conversation.param, to_fit=to_fit)

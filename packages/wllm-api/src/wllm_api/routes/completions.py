@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -26,6 +28,7 @@ from wllm_api.schemas.completions import CompletionRequest
 from wllm_api.schemas.inputs import Prompt
 from wllm_api.sse import EventStream
 from wllm_api.structured import grammar_for
+from wllm_api.threads import in_thread
 from wllm_sched.grammar import Grammar
 
 router = APIRouter()
@@ -54,9 +57,11 @@ async def _prepare(request: Request, body: CompletionRequest, model: ServedModel
             f"{serving.limits.max_samples}. Send them in several requests.",
             param="prompt",
         )
-    prompts = [truncated(await _ids(prompt, body, model), body, model) for prompt in body.prompts]
+    prompts = [await _ids(prompt, body, model) for prompt in body.prompts]
+    wanted = None if body.max_tokens == -1 else body.max_tokens
+    rooms = [model.room(len(token_ids), wanted, "prompt") for token_ids in prompts]
     grammar = await grammar_for(body, model)
-    jobs = [_job(request, body, model, token_ids, grammar) for token_ids in prompts]
+    jobs = await in_thread(False, lambda: _jobs(request, body, model, list(zip(prompts, rooms, strict=True)), grammar))
     echoes = []
     if body.echo:
         whole = body.truncate_prompt_tokens is None
@@ -80,23 +85,32 @@ async def _ids(prompt: Prompt, body: CompletionRequest, model: ServedModel) -> l
     if body.suffix:
         return await model.fill_in(prompt, body.suffix, add_special_tokens=body.add_special_tokens)
     if isinstance(prompt, str):
-        return await model.encode(prompt, add_special_tokens=body.add_special_tokens, param="prompt")
-    return prompt
+        # What is cut must be known to its end.
+        to_fit = body.truncate_prompt_tokens is None
+        prompt = await model.encode(prompt, add_special_tokens=body.add_special_tokens, param="prompt", to_fit=to_fit)
+    return truncated(prompt, body, model)
 
 
-def _job(
-    request: Request, body: CompletionRequest, model: ServedModel, token_ids: list[int], grammar: Grammar | None
-) -> Job:
-    wanted = None if body.max_tokens == -1 else body.max_tokens
+def _jobs(
+    request: Request,
+    body: CompletionRequest,
+    model: ServedModel,
+    prompts: Sequence[tuple[list[int], int]],
+    grammar: Grammar | None,
+) -> list[Job]:
+    """A job for each prompt, given with the room for its answer."""
     scored = [count for count in (body.prompt_logprobs, body.logprobs if body.echo else None) if count is not None]
     params = sampling_params(
         body,
         model,
-        max_tokens=model.room(len(token_ids), wanted, "prompt"),
+        max_tokens=prompts[0][1],
         logprobs=0 if body.logprobs is None and body.num_samples > body.n else body.logprobs,
         prompt_logprobs=max(scored, default=None),
         cache_salt=cache_salt(request, body),
         grammar=grammar,
         also_stop_at=model.infill.ends if body.suffix and model.infill else (),
     )
-    return Job(token_ids, params)
+    return [
+        Job(token_ids, params if room == params.max_tokens else dataclasses.replace(params, max_tokens=room))
+        for token_ids, room in prompts
+    ]

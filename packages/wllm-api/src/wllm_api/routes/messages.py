@@ -76,7 +76,8 @@ def _room(num_prompt_tokens: int, model: ServedModel) -> int:
     most = model.info.max_model_len - 1
     if num_prompt_tokens > most:
         raise ContextLengthExceeded(
-            f"prompt is too long: {num_prompt_tokens} tokens > {most} maximum. Send a shorter conversation.",
+            f"prompt is too long: {num_prompt_tokens} tokens > {most} maximum, as far as it was counted. "
+            "Send a shorter conversation.",
             param="messages",
         )
     return model.info.max_model_len - num_prompt_tokens

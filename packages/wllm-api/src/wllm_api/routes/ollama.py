@@ -54,7 +54,7 @@ async def generate(
         if body.suffix:
             token_ids = await model.fill_in(body.prompt, body.suffix, add_special_tokens=True)
         else:
-            token_ids = await model.encode(body.prompt, add_special_tokens=True, param="prompt")
+            token_ids = await model.encode(body.prompt, add_special_tokens=True, param="prompt", to_fit=True)
         ends = model.infill.ends if body.suffix and model.infill else ()
         turn = await plain_turn(request, token_ids, _wishes(body, model), model, also_stop_at=ends)
     else:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Request, Response
 
 from wllm_api.bodies import body_of
 from wllm_api.http_errors import NotFound
 from wllm_api.messages import chat_prompt
-from wllm_api.model import LONG_TEXT, in_thread
 from wllm_api.routes.common import serving_of
 from wllm_api.schemas.tokens import DetokenizeRequest, TokenizeRequest
+from wllm_api.threads import LONG_TEXT, in_thread
 
 router = APIRouter()
+PIECE = 10_000
 
 
 @router.post("/tokenize")
-async def tokenize(
-    request: Request, body: Annotated[TokenizeRequest, Depends(body_of(TokenizeRequest))]
-) -> dict[str, object]:
+async def tokenize(request: Request, body: Annotated[TokenizeRequest, Depends(body_of(TokenizeRequest))]) -> Response:
     """The token ids of a text or a conversation."""
     model = await serving_of(request).model(body.model, tasks=None)
     if body.messages is not None:
@@ -35,15 +36,25 @@ async def tokenize(
     else:
         param, default, text = "prompt", True, body.prompt or ""
     special = default if body.add_special_tokens is None else body.add_special_tokens
-    token_ids = await model.encode(text, add_special_tokens=special, param=param) if text else []
-    answer: dict[str, object] = {
-        "count": len(token_ids),
-        "max_model_len": model.info.max_model_len,
-        "tokens": token_ids,
-    }
-    if body.return_token_strs:
-        answer["token_strs"] = [model.tokenizer.token_text(token_id) for token_id in token_ids]
-    return answer
+    token_ids = await model.encode(text, add_special_tokens=special, param=param, to_fit=False) if text else []
+    token_text = model.tokenizer.token_text if body.return_token_strs else None
+    return Response(
+        await in_thread(
+            len(token_ids) > LONG_TEXT, lambda: b"".join(_pieces(token_ids, model.info.max_model_len, token_text))
+        ),
+        media_type="application/json",
+    )
+
+
+def _pieces(token_ids: list[int], max_model_len: int, token_text: Callable[[int], str] | None) -> Iterator[bytes]:
+    # There may be millions of them: each piece of the JSON is made in a few milliseconds.
+    yield b'{"count": %d, "max_model_len": %d, "tokens": [' % (len(token_ids), max_model_len)
+    starts = range(0, len(token_ids), PIECE)
+    yield b", ".join(json.dumps(token_ids[start : start + PIECE])[1:-1].encode() for start in starts)
+    if token_text is not None:
+        yield b'], "token_strs": ['
+        yield b", ".join(json.dumps(token_text(token_id), ensure_ascii=False).encode() for token_id in token_ids)
+    yield b"]}"
 
 
 @router.post("/detokenize")

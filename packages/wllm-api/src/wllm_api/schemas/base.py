@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from wllm_api.http_errors import Unsupported
+from wllm_api.http_errors import InvalidRequest, Unsupported
 
 Flag = StrictBool
 Count = Annotated[StrictInt, Field(ge=0)]
@@ -30,6 +30,7 @@ Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 MAX_DEPTH = 200
 # Each takes time of the event loop, where everyone waits, before the model's context can refuse them.
 MAX_MESSAGES = 16_384
+MAX_UNKNOWN = 1_000
 
 
 def _not_too_deep(value: dict[str, Any]) -> dict[str, Any]:
@@ -94,8 +95,21 @@ class Body(Part):
 
     @classmethod
     def ignored(cls, data: Mapping[str, object]) -> list[str]:
-        """Names in `data` that this schema does not know; those inside of objects come later, as "messages.NAME"."""
-        return sorted(dict.fromkeys(_unknown((cls,), data, "")), key=lambda name: name.count("."))
+        """Names in `data` that this schema does not know; those inside of objects come later, as "messages.NAME".
+
+        Raises `InvalidRequest` for more than a client can mean.
+        """
+        names: dict[str, None] = {}
+        for name in _unknown((cls,), data, ""):
+            names[name] = None
+            if len(names) > MAX_UNKNOWN:
+                shown = ascii(next(iter(names))[:64])
+                raise InvalidRequest(
+                    f"The request has more than {MAX_UNKNOWN:,} fields that this server does not know, {shown} for "
+                    "one. Leave them out.",
+                    param=shown[1:-1],
+                )
+        return sorted(names, key=lambda name: name.count("."))
 
     @classmethod
     def refuse_unsupported(cls, data: Mapping[str, object]) -> None:

@@ -21,6 +21,7 @@ INCLUDABLE = frozenset({
     "message.input_image.image_url", "reasoning.encrypted_content", "web_search_call.action.sources",
     "web_search_call.results",
 })  # fmt: skip
+MAX_METADATA = 16
 # Sampling fields beside OpenAI's own that are passed on as they are.
 _PASSED_ON = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "cache_salt")
 
@@ -161,8 +162,8 @@ class ResponsesRequest(InputTokensRequest):
     """How many alternatives each log-probability has."""
     include: Annotated[list[StrictStr], AfterValidator(_known_entries)] = Field(default_factory=list)
     """`message.output_text.logprobs` asks for log-probabilities."""
-    metadata: dict[str, StrictStr] = Field(default_factory=dict)
-    """Comes back in the answer."""
+    metadata: Annotated[dict[str, StrictStr], Field(max_length=MAX_METADATA)] = Field(default_factory=dict)
+    """Up to 16 texts by name, which come back in the answer."""
     text: TextConfig = TextConfig()
     """The form of the answer."""
     stream: Flag = False

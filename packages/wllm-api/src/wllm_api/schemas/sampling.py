@@ -15,6 +15,7 @@ MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 4096
 # Entries cost time in every step of every request that runs beside.
 MAX_BIASED_TOKENS = 1024
+MAX_BAD_WORD_LENGTH = 256
 MAX_BAD_WORDS = 1_000  # each is compared with the answer's end at every token
 MAX_STOP_IDS = 1024
 MAX_ALLOWED_IDS = 2**19  # no vocabulary is larger
@@ -36,6 +37,7 @@ def _stop_list(value: object) -> object:
     return stops
 
 
+BadWord = Annotated[StrictStr, Field(max_length=MAX_BAD_WORD_LENGTH)]
 StopList = Annotated[list[str], BeforeValidator(_stop_list)]
 
 
@@ -146,7 +148,7 @@ class SamplingFields(Body):
     """Leave the stop string or the end token in the answer."""
     skip_special_tokens: Flag = True
     """Leave special tokens out of the text."""
-    bad_words: Annotated[list[StrictStr], Field(max_length=MAX_BAD_WORDS)] = Field(default_factory=list)
+    bad_words: Annotated[list[BadWord], Field(max_length=MAX_BAD_WORDS)] = Field(default_factory=list)
     """Texts that the answer must not have."""
     allowed_token_ids: Annotated[list[TokenId], Field(max_length=MAX_ALLOWED_IDS)] | None = None
     """The only tokens that the answer may have."""

@@ -10,6 +10,8 @@ from wllm_api.schemas.base import MAX_MESSAGES, Body, Flag, TokenId
 from wllm_api.schemas.chat import ChatMessage, TemplateVariables
 from wllm_api.schemas.tools import Tools
 
+MAX_DECODED = 2**20
+
 
 class TokenizeRequest(Body):
     """A text, or messages that go through the chat template first."""
@@ -45,5 +47,5 @@ class DetokenizeRequest(Body):
 
     model: StrictStr | None = None
     """One of the served names; absent: the only model there is."""
-    tokens: list[TokenId]
-    """The ids."""
+    tokens: Annotated[list[TokenId], Field(max_length=MAX_DECODED)]
+    """Up to 1,048,576 ids."""
