@@ -69,7 +69,7 @@ class ServedModel:
         """Whether the chat template can show the tools on offer."""
         return shows_tools(self.info.chat_template)
 
-    async def encode(self, text: str, *, add_special_tokens: bool, param: str, to_fit: bool) -> list[int]:
+    async def encode(self, text: str, *, add_special_tokens: bool, param: str, to_fit: bool = False) -> list[int]:
         """Token ids of `text`; an empty result becomes the begin (or else an end) token, since logits need a token.
 
         `to_fit`: of a text that is far too long for the context, those of a beginning that is too long as well will do.

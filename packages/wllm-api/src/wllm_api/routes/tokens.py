@@ -36,7 +36,7 @@ async def tokenize(request: Request, body: Annotated[TokenizeRequest, Depends(bo
     else:
         param, default, text = "prompt", True, body.prompt or ""
     special = default if body.add_special_tokens is None else body.add_special_tokens
-    token_ids = await model.encode(text, add_special_tokens=special, param=param, to_fit=False) if text else []
+    token_ids = await model.encode(text, add_special_tokens=special, param=param) if text else []
     token_text = model.tokenizer.token_text if body.return_token_strs else None
     return Response(
         await in_thread(
