@@ -53,10 +53,11 @@ def _of_format(value: Mapping[str, object] | None, param: str, *, flat: bool = F
     if value is None or value.get("type") == "text":
         return
     kind = value.get("type")
-    if kind == "json_object":
+    if kind == "json_object" and value.get("schema") is None:
         yield Constraint("json_object", None, param)
-    elif kind == "json_schema":
-        holder = value if flat else value.get("json_schema")
+    elif kind in ("json_object", "json_schema"):
+        # Some servers take a schema with 'json_object' too, and their clients count on it.
+        holder = value if flat or kind == "json_object" else value.get("json_schema")
         if not isinstance(holder, Mapping) or holder.get("schema") is None:
             where = "a 'schema'" if flat else "an object 'json_schema' with a 'schema' in it"
             raise InvalidRequest(f"'{param}' of type 'json_schema' needs {where}.", param=param)

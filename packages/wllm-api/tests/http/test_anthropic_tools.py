@@ -265,6 +265,8 @@ def test_form(start_server: Any, sent: Callable[[Any], list[Any]], templates: di
     ({"tools": [{**NOW, "allowed_callers": ["code_execution_20250825"]}]}, "'allowed_callers'"),
     ({"tools": [NOW], "tool_choice": {"type": "tool"}}, "needs the 'name'"),
     ({"tools": [NOW], "tool_choice": {"type": "tool", "name": "x"}}, "not among the 'tools'"),
+    ({"tools": [NOW], "tool_choice": {"type": "tool", "name": "x" * 9999}}, "tool_choice.name"),
+    ({"tools": [NOW], "tool_choice": {"type": "any", "name": "now"}}, "has no 'name'"),
     ({"tools": [NOW], "tool_choice": {"type": "required"}}, "tool_choice.type"),
     ({"tool_choice": {"type": "any"}}, "'tools' is empty"),
     ({"tools": [NOW], "tool_choice": {"type": "any"}, "output_config": {"format": {"type": "json_schema",

@@ -56,6 +56,8 @@ def test_a_bad_schema_is_refused_with_the_reason(client: httpx.Client, schema: o
 
 @pytest.mark.parametrize("fields", [
     {"response_format": {"type": "json_schema"}}, {"response_format": {"type": "nonsense"}}, {"response_format": {}},
+    {"response_format": {"type": "json_object", "schema": {"type": "x"}}},
+    {"response_format": {"type": "json_object", "schema": "{}"}},
     {"response_format": {"type": "structural_tag"}}, {"response_format": 3}, {"structured_outputs": 3},
     {"structured_outputs": {}}, {"structured_outputs": {"regex": "a", "choice": ["b"]}},
     {"structured_outputs": {"structural_tag": "x"}}, {"structured_outputs": {"regex": "("}},

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from answer_samples import in_pieces, meaning
 
-from wllm_api.tools import TOOL_PARSERS, AnswerFormat
+from wllm_api.answers.message import MessageText
+from wllm_api.tools import TOOL_PARSERS, AnswerFormat, AnswerParser, Piece
 
 Arguments = dict[str, Any]
 WORDS = "größe|\"|\\|\n|\t|龜🫠|</|<|{|}|]|:|, |a b|'|\\u00e9|1|null".split("|")
@@ -151,13 +152,50 @@ def test_random_calls_come_back(family: str) -> None:
         assert read(form, list(text)) == whole
 
 
+@pytest.mark.parametrize("family", WRITERS)
+def test_call_that_a_limit_ends_is_a_beginning_of_it(family: str) -> None:
+    drawn = random.Random(family)
+    form = AnswerFormat(family, None)
+    for _ in range(2):
+        text = "".join(WRITERS[family](name, arguments(drawn), drawn) for name in TOOLS)
+        *_, calls = meaning(pieces_of(form, [text]))
+        for end in range(len(text)):
+            *_, cut_calls = meaning(pieces_of(form, [text[:end]], cut=True))
+            assert len(cut_calls) <= len(calls)
+            for (cut_name, cut_text), (name, whole) in zip(cut_calls, calls, strict=False):
+                assert cut_name == name and whole.startswith(cut_text), text[:end]
+
+
+@pytest.mark.parametrize("family", WRITERS)
+@pytest.mark.parametrize("max_calls", [1, None])
+def test_first_call_alone_where_no_more_may_be(family: str, max_calls: int | None) -> None:
+    """What a model writes beyond it, should its calls not be held, is not shown."""
+    drawn = random.Random(family)
+    form = AnswerFormat(family, None)
+    text = "".join(WRITERS[family](name, arguments(drawn), drawn) for name in TOOLS)
+    for cuts in ([text], list(text)):
+        message = MessageText(new_parser(form), show_reasoning=True, max_calls=max_calls, short_ids=False, named=False)
+        pieces = [piece for part in cuts for piece in message.pieces(part)] + message.pieces("", "stop")
+        content, _, calls = meaning(pieces)
+        assert (content, message.finish_reason) == ("", "tool_calls")
+        assert [name for name, _ in calls] == list(TOOLS)[:max_calls]
+        assert all(isinstance(json.loads(given), dict) for _, given in calls)
+
+
 def some_word(drawn: random.Random) -> str:
     return drawn.choice(["größe", "龜", "a < b", '"quoted"'])
 
 
-def read(form: AnswerFormat, cuts: list[str]) -> tuple[str, str, list[tuple[str, Any]]]:
+def new_parser(form: AnswerFormat) -> AnswerParser:
     special = frozenset(mark for mark in form.marks(with_tools=True) if mark.startswith(("[", "<|", "<｜")))
-    parser = form.parser("", tools=TOOLS, special=special)()
-    pieces = [piece for text in cuts for piece in parser.push(text)] + parser.finish(cut=False)
-    content, reasoning, calls = meaning(pieces)
+    return form.parser("", tools=TOOLS, special=special)()
+
+
+def pieces_of(form: AnswerFormat, cuts: list[str], *, cut: bool = False) -> list[Piece]:
+    parser = new_parser(form)
+    return [piece for text in cuts for piece in parser.push(text)] + parser.finish(cut=cut)
+
+
+def read(form: AnswerFormat, cuts: list[str]) -> tuple[str, str, list[tuple[str, Any]]]:
+    content, reasoning, calls = meaning(pieces_of(form, cuts))
     return content, reasoning, [(name, json.loads(given)) for name, given in calls]

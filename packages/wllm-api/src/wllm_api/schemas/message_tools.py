@@ -56,7 +56,7 @@ class MessageToolChoice(Part):
 
     type: Literal["auto", "any", "tool", "none"]
     """`auto`: as the model likes; `any`: at least one call; `tool`: a call of `name`; `none`: no call."""
-    name: StrictStr | None = None
+    name: LongName | None = None
     """The tool that must be called."""
     disable_parallel_tool_use: Flag = False
     """Whether an answer may make one call only."""
@@ -65,6 +65,10 @@ class MessageToolChoice(Part):
     def _tool_has_a_name(self) -> MessageToolChoice:
         if self.type == "tool" and self.name is None:
             raise ValueError("a choice of the type 'tool' needs the 'name' of the tool")
+        if self.type != "tool" and self.name is not None:
+            raise ValueError(
+                f"a choice of the type '{self.type}' has no 'name'. Leave it out, or choose the type 'tool'"
+            )
         return self
 
     def plain(self) -> ToolChoice:

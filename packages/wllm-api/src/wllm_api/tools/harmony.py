@@ -69,5 +69,6 @@ def _arguments(source: Source, sink: Sink) -> Read[None]:
         yield from source.json_value(sink.arguments)
         yield from source.text_until(*_ENDS)
     else:
-        text, _ = yield from source.text_until(*_ENDS)
-        sink.arguments(arguments_text(text.strip()))
+        text, mark = yield from source.text_until(*_ENDS)
+        if mark is not None or not source.cut:  # a limit may have come before the arguments did
+            sink.arguments(arguments_text(text.strip()))
