@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from contract.conftest import Ask
 
-FRANCE = "The capital of France is"
-
 
 @pytest.fixture(scope="module")
 def rows(chat: Ask) -> Any:

@@ -17,7 +17,6 @@ from wllm_api.schemas.completions import CompletionRequest
 from wllm_api.tools import answer_format
 
 ROUNDS = [100, pytest.param(2_000, marks=pytest.mark.full)]
-VOLATILE = {"created": 0, "id": ""}
 TOOLS: dict[str, dict[str, object]] = {"look": {}, "now": {}}
 CALL = '{"name": "look", "arguments": {"at": ["it", {"é": "\\"}</tool_call>"}], "n": 1.5}}'
 OPEN_CALL = '{"name": "now", "arguments": {"at": '

@@ -101,11 +101,6 @@ def test_raw_is_the_prompt_alone(client: httpx.Client) -> None:
     assert answer["prompt_eval_count"] == same["usage"]["prompt_tokens"]
 
 
-def tokens(client: httpx.Client, text: str) -> list[int]:
-    ids: list[int] = client.post("/tokenize", json={"prompt": text}).json()["tokens"]
-    return ids
-
-
 @pytest.mark.parametrize("name", ["scripted", "scripted:latest", "org/other-name", "org/other-name:latest"])
 def test_names(client: httpx.Client, name: str) -> None:
     for path, body in (("/api/chat", {"messages": USER}), ("/api/generate", {"prompt": "x"}), ("/api/show", {})):
