@@ -68,7 +68,7 @@ def parse_object(raw: bytes) -> dict[str, object]:
             "Encode the JSON as UTF-8."
         ) from None
     try:
-        data = json.loads(text, parse_constant=_refuse_constant)
+        data = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_each_once)
         if "\\ud" in text or "\\uD" in text:
             _check_pairs(data)
     except UnicodeEncodeError:
@@ -115,6 +115,15 @@ def _refuse_many_members(raw: bytes) -> None:
         raise InvalidRequest(
             f"The objects of the request body have {count:,} members; the limit is {MAX_MEMBERS:,}. Send less at once."
         )
+
+
+def _each_once(members: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in members:
+        if name in found:
+            raise InvalidRequest(f"The request body has {name[:MAX_SHOWN]!r} twice in one object. Keep one of them.")
+        found[name] = value
+    return found
 
 
 def _refuse_constant(name: str) -> float:

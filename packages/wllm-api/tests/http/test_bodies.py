@@ -42,6 +42,9 @@ def test_byte_order_mark_is_taken() -> None:
         (b'{"\\udc00": 1}', "surrogate"),
         (b'{"a": ' + b"9" * 5000 + b"}", "not valid JSON"),
         (b'{"a":' * 100_000, "nested too deeply"),
+        (b'{"a": 1, "b": 2, "a": 1}', "has 'a' twice"),
+        (b'{"messages": [{"role": "user", "role": "system"}]}', "has 'role' twice"),
+        (b'{"\\ud800": 1, "\\ud800": 2}', r"has '\\ud800' twice"),
     ],
 )
 def test_bad_bytes(raw: bytes, words: str) -> None:
