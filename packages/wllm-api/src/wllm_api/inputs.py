@@ -128,7 +128,7 @@ def _checked(pooled: list[PooledText], model: ServedModel, param: str) -> list[P
         if len(text.token_ids) > most:
             raise ContextLengthExceeded(
                 f"This model's maximum context length is {most} tokens. However, your {param}{where} resulted in "
-                f"{len(text.token_ids)} tokens. Please reduce the length of the {param}, or set "
+                f"{len(text.token_ids)} tokens or more. Please reduce the length of the {param}, or set "
                 "'truncate_prompt_tokens' to -1 to read its beginning only.",
                 param=param,
             )

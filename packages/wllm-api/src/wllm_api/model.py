@@ -24,7 +24,8 @@ logger = logging.getLogger(__name__)
 DEFAULT_PARSERS = Parsers()
 # The routes that take token ids; a pair needs its tokenizer, so for scores these are the nearest.
 _TAKES_IDS: dict[Task, str] = {"generate": "/v1/completions", "embed": "/v1/embeddings", "score": "a model that embeds"}
-# Of a text with more characters for each token of the context a beginning is tokenised first.
+# Of a text with more characters, and more for each token of the context, a beginning is tokenised first.
+READ_CHARS = 1_000_000
 CHARS_PER_TOKEN = 8
 # How many tokens more a beginning may have than the same words within the whole: its last word may be cut.
 EDGE_TOKENS = 16
@@ -94,7 +95,7 @@ class ServedModel:
 
     def beginning(self, text: str) -> str:
         """The text, or a beginning of it that has more tokens than the context; raises `InvalidText`."""
-        size = self.info.max_model_len * CHARS_PER_TOKEN
+        size = max(READ_CHARS, self.info.max_model_len * CHARS_PER_TOKEN)
         while size < len(text):
             ids = self.tokenizer.encode(text[:size], add_special_tokens=False)
             if len(ids) > self.info.max_model_len + EDGE_TOKENS:
@@ -167,13 +168,14 @@ class ServedModel:
     def check_ids(self, token_ids: Sequence[int], param: str) -> None:
         """Raise `InvalidRequest` for an id outside the model's vocabulary."""
         # By the extremes, which C finds fast: there may be millions.
-        for token_id in (min(token_ids), max(token_ids)) if token_ids else ():
-            if not 0 <= token_id < self.info.vocab_size:
-                raise InvalidRequest(
-                    f"'{param}' holds the token id {token_id}; this model's ids go from 0 to "
-                    f"{self.info.vocab_size - 1}.",
-                    param=param,
-                )
+        extremes = (min(token_ids), max(token_ids)) if token_ids else ()
+        wrong = [token_id for token_id in extremes if not 0 <= token_id < self.info.vocab_size]
+        if wrong:
+            raise InvalidRequest(
+                f"'{param}' holds the token id {min(wrong, key=token_ids.index)}; this model's ids go from 0 to "
+                f"{self.info.vocab_size - 1}.",
+                param=param,
+            )
 
     def room(self, num_prompt_tokens: int, max_tokens: int | None, param: str) -> int:
         """How many tokens an answer may have; None asks for all that fit. Raises `ContextLengthExceeded`."""

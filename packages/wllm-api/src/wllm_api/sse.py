@@ -122,6 +122,6 @@ class EventStream(Response):
             if idle and self.ping is not None:
                 await self._send(send, self.ping)
             elif self._sending_since is not None and now - self._sending_since > self._limits.stalled_client_s:
-                logger.info("a client read nothing for %.0f s and was dropped", now - self._sending_since)
+                logger.info("a client read next to nothing for %.0f s and was dropped", now - self._sending_since)
                 return
             await asyncio.sleep(interval / 4)

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from wllm_api.engine import RequestStream
-from wllm_sched.messages import Abort, TokenEvent
+from wllm_api.engine.stream import MAX_TOKENS_AT_ONCE
+from wllm_sched.messages import Abort, StartTimes, TokenEvent
 from wllm_sched.plan import TokenLogprobs
 
 
@@ -40,11 +41,59 @@ def test_events_that_wait_are_merged_without_loss() -> None:
     for n in range(1, 5000):
         stream.deliver(TokenEvent(1, 0, (n,), (_entry(n),)))
     stream.deliver(TokenEvent(1, 0, (7,), (_entry(7),), finish_reason="stop", stop_token_id=7))
-    (event,) = _all(stream)
-    assert event.token_ids == (*range(5000), 7)
-    assert event.logprobs == tuple(map(_entry, (*range(5000), 7)))
-    assert (event.finish_reason, event.stop_token_id, event.num_cached_tokens) == ("stop", 7, 16)
-    assert event.prompt_logprobs == (None, _entry(9))
+    events = _all(stream)
+    assert [len(event.token_ids) for event in events] == [MAX_TOKENS_AT_ONCE] * (5001 // MAX_TOKENS_AT_ONCE) + [
+        5001 % MAX_TOKENS_AT_ONCE
+    ]
+    token_ids = [token_id for event in events for token_id in event.token_ids]
+    assert token_ids == [*range(5000), 7]
+    assert [row for event in events for row in event.logprobs or ()] == list(map(_entry, token_ids))
+    assert {event.num_cached_tokens for event in events} == {16}
+    assert [event.prompt_logprobs for event in events] == [(None, _entry(9))] + [None] * (len(events) - 1)
+    *before, last = [(event.finish_reason, event.stop_token_id) for event in events]
+    assert (set(before), last) == ({(None, None)}, ("stop", 7))
+
+
+@pytest.mark.parametrize("count", [1, 2, MAX_TOKENS_AT_ONCE, MAX_TOKENS_AT_ONCE + 1, 2 * MAX_TOKENS_AT_ONCE])
+def test_what_comes_between_pieces_is_merged_too(count: int) -> None:
+    async def run() -> None:
+        stream = RequestStream(1, 2, lambda abort: None)
+        for n in range(count):
+            stream.deliver(TokenEvent(1, 0, (n,), start_times=StartTimes(1.0, 2.0) if n == 0 else None))
+        stream.deliver(TokenEvent(1, 1, finish_reason="stop"))
+        first = await anext(stream)
+        stream.deliver(TokenEvent(1, 0, (count,)))
+        stream.deliver(TokenEvent(1, 0, error="died", finish_reason="error"))
+        events = [first] + [event async for event in stream]
+        assert [token_id for event in events for token_id in event.token_ids] == list(range(count + 1))
+        assert [event.start_times for event in events if event.start_times] == [StartTimes(1.0, 2.0)]
+        # The other sample does not wait until all of this one has been read.
+        assert [event.index for event in events[:2]] == [0, 1]
+        assert [(event.index, event.error) for event in events if event.finish_reason] == [(1, None), (0, "died")]
+
+    asyncio.run(run())
+
+
+def test_others_are_served_between_the_pieces_of_a_long_backlog() -> None:
+    async def run() -> None:
+        stream = RequestStream(1, 1, lambda abort: None)
+        for n in range(10 * MAX_TOKENS_AT_ONCE):
+            stream.deliver(TokenEvent(1, 0, (n,)))
+        stream.deliver(TokenEvent(1, 0, finish_reason="stop"))
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        task = asyncio.create_task(other())
+        assert len([event async for event in stream]) == 10
+        task.cancel()
+        assert turns >= 8
+
+    asyncio.run(run())
 
 
 def test_logprobs_stay_absent_when_nobody_asked() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from wllm_api.protocol import PromptProtocol
 from wllm_api.settings import Limits
 from wllm_api.testing import wait_until
 
@@ -165,6 +166,32 @@ def test_slow_reader_gets_everything_and_slows_nobody(start_server: Any) -> None
         assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == whole
         # It read nothing for a while, so tokens were put together instead of piling up one by one.
         assert len(chunks) < 3000
+
+
+def test_reader_of_single_bytes_costs_little_memory(start_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has not read waits as tokens, not as bytes, and others' answers do not wait for it."""
+    transports: list[Any] = []
+    take = PromptProtocol.connection_made
+
+    def watched(protocol: PromptProtocol, transport: Any) -> None:
+        transports.append(transport)
+        take(protocol, transport)
+
+    monkeypatch.setattr(PromptProtocol, "connection_made", watched)
+    body = {**LONG, "max_tokens": 20_000, "logprobs": 20, "stream": True}  # some 30 MB
+    with start_server(max_model_len=30_000) as client, closing(not_reading(client, body)) as sock:
+        most = 0
+
+        def all_generated() -> bool:
+            nonlocal most
+            sock.recv(1)
+            most = max(most, *(transport.get_write_buffer_size() for transport in transports))
+            return gauge(client, "generation_tokens_total") >= 20_000
+
+        wait_until(all_generated, 60)
+        assert 0 < most < 1_500_000
+        for _ in range(3):
+            assert client.post("/v1/completions", json={"prompt": "Hi"}).status_code == 200
 
 
 def test_reader_that_never_reads_is_dropped(start_server: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from wllm_api import bodies, params
+from wllm_api import bodies, model, params
 from wllm_api.bodies import parse_object
 from wllm_api.engine import spawn
 from wllm_api.engine.scripted_model import build_tokenizer, describe
@@ -95,13 +95,15 @@ def test_text_far_too_long_is_refused_by_its_beginning(
         return encode(self, text, **options)
 
     monkeypatch.setattr(Tokenizer, "encode", measured)
+    monkeypatch.setattr(model, "READ_CHARS", 0)
     answer = small.post(path, json=worded(ROUTES[path], "word " * 100_000))
     assert answer.status_code == 400
     assert ("maximum" in answer.text and " tokens or more" in answer.text) or "as far as it was counted" in answer.text
     assert sum(sizes) <= 3 * CHARS_PER_TOKEN * CONTEXT
 
 
-def test_text_that_is_cut_or_counted_is_read_to_its_end(small: httpx.Client) -> None:
+def test_text_that_is_cut_or_counted_is_read_to_its_end(small: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "READ_CHARS", 0)
     text = "word " * 10_000
     ids = small.post("/tokenize", json={"prompt": text}).json()
     assert len(ids["tokens"]) == ids["count"] > 10_000
@@ -112,7 +114,8 @@ def test_text_that_is_cut_or_counted_is_read_to_its_end(small: httpx.Client) -> 
     assert counted["input_tokens"] > ids["count"]
 
 
-def test_beginning_is_all_that_fits_or_too_long() -> None:
+def test_beginning_is_all_that_fits_or_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "READ_CHARS", 0)
     served = ServedModel(describe(build_tokenizer(), max_model_len=CONTEXT, num_blocks=9, chat_template=None))
     rng = random.Random(3)
     cut = 0
@@ -132,7 +135,8 @@ def test_beginning_is_all_that_fits_or_too_long() -> None:
     assert served.beginning(long) == long
 
 
-def test_vectors_of_texts_far_too_long(embedder: httpx.Client) -> None:
+def test_vectors_of_texts_far_too_long(embedder: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "READ_CHARS", 0)
     text = "the token of " * 20_000
     cut = embedder.post("/v1/embeddings", json={"input": text, "truncate_prompt_tokens": -1}).json()
     short = embedder.post("/v1/embeddings", json={"input": text[:2000], "truncate_prompt_tokens": -1}).json()

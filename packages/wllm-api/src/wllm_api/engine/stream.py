@@ -9,6 +9,9 @@ from dataclasses import replace
 from wllm_sched.messages import Abort, TokenEvent
 from wllm_sched.plan import TokenLogprobs
 
+# What is done with a token takes its time, with log-probabilities much of it, and nobody else is served meanwhile.
+MAX_TOKENS_AT_ONCE = 256
+
 
 class _Backlog:
     # Several events of one sample, waiting as one: lists grow by what the tokens need, not by an event for each.
@@ -17,6 +20,7 @@ class _Backlog:
         self._last = event
         self._token_ids = list(event.token_ids)
         self._logprobs: list[TokenLogprobs] | None = None if event.logprobs is None else list(event.logprobs)
+        self._num_taken = 0
         self._prompt_logprobs = event.prompt_logprobs
         self._num_cached_tokens = event.num_cached_tokens
         self._start_times = event.start_times
@@ -31,28 +35,40 @@ class _Backlog:
         self._num_cached_tokens = max(self._num_cached_tokens, event.num_cached_tokens)
         self._start_times = self._start_times or event.start_times
 
-    def merged(self) -> TokenEvent:
-        return replace(
-            self._last,
-            token_ids=tuple(self._token_ids),
-            logprobs=None if self._logprobs is None else tuple(self._logprobs),
+    @property
+    def is_long(self) -> bool:
+        """Whether it is more than is taken at once."""
+        return len(self._token_ids) - self._num_taken > MAX_TOKENS_AT_ONCE
+
+    def take(self) -> TokenEvent:
+        """The next tokens as one event; how the sample ended is told with the last of them."""
+        taken = slice(self._num_taken, self._num_taken + MAX_TOKENS_AT_ONCE)
+        last = TokenEvent(self._last.request_id, self._last.index) if self.is_long else self._last
+        event = replace(
+            last,
+            token_ids=tuple(self._token_ids[taken]),
+            logprobs=None if self._logprobs is None else tuple(self._logprobs[taken]),
             prompt_logprobs=self._prompt_logprobs,
             num_cached_tokens=self._num_cached_tokens,
             start_times=self._start_times,
         )
+        self._num_taken += MAX_TOKENS_AT_ONCE
+        self._prompt_logprobs = self._start_times = None
+        return event
 
 
 class RequestStream(AsyncIterator[TokenEvent]):
     """Async iterator over the events of one request; it always ends, each sample with one final event.
 
-    Memory is bounded for a reader that does not read: the events that wait are merged into one per sample. Belongs to
-    the event loop of its `EngineProcess`, which calls `deliver` and `fail`.
+    Memory is bounded for a reader that does not read: the events that wait are merged, and read in pieces of
+    `MAX_TOKENS_AT_ONCE`. Belongs to the event loop of its `EngineProcess`, which calls `deliver` and `fail`.
     """
 
     def __init__(self, request_id: int, num_samples: int, send: Callable[[Abort], None]) -> None:
         self.request_id = request_id
         self._open = set(range(num_samples))
         self._waiting: dict[int, TokenEvent | _Backlog] = {}
+        self._has_rest = False
         self._arrived = asyncio.Event()
         self._send = send
 
@@ -67,9 +83,17 @@ class RequestStream(AsyncIterator[TokenEvent]):
                 raise StopAsyncIteration
             self._arrived.clear()
             await self._arrived.wait()
+        if self._has_rest:
+            self._has_rest = False
+            await asyncio.sleep(0)  # others first
         index = next(iter(self._waiting))
         waiting = self._waiting.pop(index)
-        return waiting if isinstance(waiting, TokenEvent) else waiting.merged()
+        if isinstance(waiting, TokenEvent):
+            return waiting
+        if waiting.is_long:
+            self._has_rest = True
+            self._waiting[index] = waiting
+        return waiting.take()
 
     def abort(self, index: int | None = None) -> None:
         """End the request, or its sample `index`, in the engine; its final events still come. Never blocks."""
