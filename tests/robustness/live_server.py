@@ -86,8 +86,10 @@ class LiveServer:
         assert not faults, self.log()
 
     def _engine(self) -> psutil.Process:
+        # The first that Python spawned; those that try grammars come later.
         children = psutil.Process(self._process.pid).children(recursive=True)
-        return max(children, key=lambda child: int(child.memory_info().rss))
+        spawned = [child for child in children if any("spawn_main" in word for word in child.cmdline())]
+        return min(spawned, key=lambda child: float(child.create_time()))
 
     def __enter__(self) -> LiveServer:
         return self

@@ -1,6 +1,6 @@
 """`GrammarChecker`: compiles grammars on trial, so that a bad one is refused before the engine hears of it.
 
-Its limits of size are the compiler's own; its limit of time is for whoever waits, since a thread cannot be stopped.
+Its limits of size are the compiler's own. A thread cannot be stopped, so `trial` compiles first, where it can be.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from wllm_api.errors import GrammarError
 from wllm_api.grammars.constraint import Constraint
 from wllm_api.grammars.notation import MAX_CHARACTERS, grammar_of, schema_grammar, spelled_out
 from wllm_api.grammars.schema_rules import Schema, check_schema, subschemas
+from wllm_api.grammars.trial import try_grammar
 from wllm_sched.grammar import Grammar
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ _PLACE_S = 1.0
 
 
 class GrammarChecker:
-    """Checks for one tokenizer, in a thread of its own; remembers what it has found good."""
+    """Checks for one tokenizer, in threads of its own; remembers what it has found good."""
 
     def __init__(self, tokenizer_json: str) -> None:
         self._tokenizer_json = tokenizer_json
@@ -56,7 +57,7 @@ class GrammarChecker:
     async def in_thread(self, work: Callable[[], T]) -> T:
         """The result of `work`, which may use the methods that end in `_now`; raises `GrammarError`."""
         if self._thread is None:
-            self._thread = ThreadPoolExecutor(max_workers=2, thread_name_prefix="wllm-grammar")
+            self._thread = ThreadPoolExecutor(max_workers=4, thread_name_prefix="wllm-grammar")
         coming = asyncio.get_running_loop().run_in_executor(self._thread, _tried, work)
         try:
             found = await asyncio.wait_for(coming, TIMEOUT_S)
@@ -119,6 +120,7 @@ class GrammarChecker:
         return self._tokenizer
 
     def _problem(self, grammar: Grammar) -> str:
+        try_grammar(grammar)
         limits = LLParserLimits(**grammar.limits)
         matcher = LLMatcher(self._loaded(), grammar.text, log_level=0, limits=limits)
         if not matcher.is_error():
