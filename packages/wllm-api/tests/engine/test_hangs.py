@@ -5,31 +5,17 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
 
 import pytest
+from engine_runs import ENDLESS, Running, read, run
 
-from wllm_api.engine import EngineProcess, RequestStream
-from wllm_sched.messages import TokenEvent
 from wllm_sched.sampling import SamplingParams
-
-Running = Callable[..., AbstractAsyncContextManager[EngineProcess]]
-ENDLESS = SamplingParams(ignore_eos=True, max_tokens=None)
-
-
-def run(test: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, 120))
-
-
-async def _read(stream: RequestStream) -> list[TokenEvent]:
-    return [event async for event in stream]
 
 
 def test_an_engine_that_hangs_is_ended_and_comes_back(running: Running) -> None:
     async def test() -> None:
         async with running({"step_s": 60.0}, step_timeout_s=0.5) as engine:
-            events = await _read(engine.submit([5], ENDLESS))
+            events = await read(engine.submit([5], ENDLESS))
             assert (events[-1].finish_reason, events[-1].error_code) == ("error", "engine_died")
             assert "no step ended within 0.5 s" in (events[-1].error or "")
             assert engine.state == "restarting"
@@ -42,7 +28,7 @@ def test_an_engine_that_hangs_is_ended_and_comes_back(running: Running) -> None:
 def test_an_engine_that_keeps_the_lock_for_ever_is_ended_and_comes_back(running: Running) -> None:
     async def test() -> None:
         async with running(factory="stub_engines:frozen", silence_timeout_s=0.5) as engine:
-            events = await _read(engine.submit([5], ENDLESS))
+            events = await read(engine.submit([5], ENDLESS))
             assert (events[-1].finish_reason, events[-1].error_code) == ("error", "engine_died")
             assert "no sign of life within 0.5 s" in (events[-1].error or "")
             await engine.wait_ready()
@@ -64,9 +50,9 @@ def test_a_stopped_engine_is_ended_when_there_is_work_for_it(running: Running) -
             stream = engine.submit([5], ENDLESS)
             await anext(stream)
             os.kill(engine.pid, signal.SIGSTOP)
-            assert "no sign of life" in ((await _read(stream))[-1].error or "")
+            assert "no sign of life" in ((await read(stream))[-1].error or "")
             await engine.wait_ready()
-            assert (await _read(engine.submit([5], SamplingParams(max_tokens=2))))[-1].finish_reason == "length"
+            assert (await read(engine.submit([5], SamplingParams(max_tokens=2))))[-1].finish_reason == "length"
 
     run(test())
 
@@ -83,7 +69,7 @@ def test_a_sleep_of_both_processes_is_no_hang(running: Running) -> None:
             os.kill(engine.pid, signal.SIGSTOP)
             time.sleep(3.0)
             os.kill(engine.pid, signal.SIGCONT)
-            assert (await _read(stream))[-1].finish_reason == "length"
+            assert (await read(stream))[-1].finish_reason == "length"
             assert engine.num_restarts == 0
 
     run(test())
@@ -93,7 +79,7 @@ def test_slow_steps_idle_times_and_slow_loading_are_no_hang(running: Running) ->
     async def test() -> None:
         options = {"step_s": 1.0, "load_s": 1.5}
         async with running(options, step_timeout_s=8.0, silence_timeout_s=0.5) as engine:
-            events = await _read(engine.submit([5], SamplingParams(max_tokens=3, ignore_eos=True)))
+            events = await read(engine.submit([5], SamplingParams(max_tokens=3, ignore_eos=True)))
             assert events[-1].finish_reason == "length"
             await asyncio.sleep(1.5)
             assert (engine.state, engine.num_restarts) == ("ready", 0)

@@ -1,29 +1,15 @@
 """Requests for vectors through an `EngineProcess`, and what each kind of engine refuses."""
 
-import asyncio
 import struct
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 
 import pytest
+from engine_runs import Running, read, run, until
 
-from wllm_api.engine import EngineProcess, RequestStream
-from wllm_sched.messages import TokenEvent
 from wllm_sched.pooling import PooledText
 from wllm_sched.sampling import SamplingParams
 
-Running = Callable[..., AbstractAsyncContextManager[EngineProcess]]
 SCRIPTED = "wllm_api.engine.scripted:create_scripted_engine"
 POOLER = "wllm_api.engine.scripted_pooler:create_scripted_pooler"
-
-
-async def _read(stream: RequestStream) -> list[TokenEvent]:
-    return [event async for event in stream]
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.02)
 
 
 def test_vectors_come_as_tokens_do(running: Running) -> None:
@@ -32,27 +18,27 @@ def test_vectors_come_as_tokens_do(running: Running) -> None:
             assert engine.info is not None
             assert (engine.info.task, engine.info.vector_size) == ("embed", 10)
             texts = [PooledText([5] * length) for length in (1, 9, 4)]
-            events = await _read(engine.pool(texts, dimensions=None, normalize=False))
+            events = await read(engine.pool(texts, dimensions=None, normalize=False))
             assert {event.index: struct.unpack("<10f", event.vector or b"")[5] for event in events} == {
                 0: 1,
                 1: 9,
                 2: 4,
             }
-            assert await _read(engine.pool([], dimensions=None, normalize=None)) == []
+            assert await read(engine.pool([], dimensions=None, normalize=None)) == []
             assert not engine._streams, "what has ended is not waited for, else the engine would seem to hang"
-            await _until(lambda: engine.stats.prompt_tokens_total == 14 and engine.stats.num_waiting == 0)
+            await until(lambda: engine.stats.prompt_tokens_total == 14 and engine.stats.num_waiting == 0)
 
-    asyncio.run(asyncio.wait_for(test(), 120))
+    run(test())
 
 
 def test_each_text_of_a_lost_request_is_told(running: Running) -> None:
     async def test() -> None:
         async with running({"max_num_seqs": 1, "crash_after": 2}, POOLER) as engine:
-            events = await _read(engine.pool([PooledText([5])] * 3, dimensions=None, normalize=None))
+            events = await read(engine.pool([PooledText([5])] * 3, dimensions=None, normalize=None))
             assert [event.finish_reason for event in events] == ["stop", "error", "error"]
             assert {event.error_code for event in events[1:]} == {"engine_died"}
 
-    asyncio.run(asyncio.wait_for(test(), 120))
+    run(test())
 
 
 @pytest.mark.parametrize(("factory", "asks"), [(SCRIPTED, "vectors"), (POOLER, "text"), (POOLER, "too much")])
@@ -63,8 +49,8 @@ def test_what_an_engine_cannot_do_is_refused_by_it(running: Running, factory: st
                 stream = engine.submit([5, 6], SamplingParams(n=2))
             else:
                 stream = engine.pool([PooledText([5] * 5000)] * 2, dimensions=None, normalize=None)
-            events = await _read(stream)
+            events = await read(stream)
             assert [(event.index, event.finish_reason) for event in events] == [(0, "error"), (1, "error")]
             assert engine.state == "ready" and engine.num_restarts == 0
 
-    asyncio.run(asyncio.wait_for(test(), 120))
+    run(test())

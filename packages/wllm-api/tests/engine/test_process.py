@@ -4,31 +4,12 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
 
 import pytest
+from engine_runs import ENDLESS, Running, read, run, until
 
-from wllm_api.engine import EngineProcess, RequestStream
 from wllm_api.errors import EngineDied, EngineUnavailable
-from wllm_sched.messages import TokenEvent
 from wllm_sched.sampling import SamplingParams
-
-Running = Callable[..., AbstractAsyncContextManager[EngineProcess]]
-ENDLESS = SamplingParams(ignore_eos=True, max_tokens=None)
-
-
-def run(test: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, 120))
-
-
-async def _read(stream: RequestStream) -> list[TokenEvent]:
-    return [event async for event in stream]
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.02)
 
 
 def _kill(pid: int | None) -> None:
@@ -41,10 +22,10 @@ def test_a_request_is_served(running: Running) -> None:
         async with running({"reply": "abc"}) as engine:
             assert engine.info is not None
             assert engine.info.model == "scripted"
-            events = await _read(engine.submit([5, 6], SamplingParams(max_tokens=100)))
+            events = await read(engine.submit([5, 6], SamplingParams(max_tokens=100)))
             assert [event.finish_reason for event in events][-1] == "stop"
             assert sum(len(event.token_ids) for event in events) == 4
-            await _until(lambda: engine.stats.generation_tokens_total == 4)
+            await until(lambda: engine.stats.generation_tokens_total == 4)
             assert engine.stats.num_running == 0
 
     run(test())
@@ -54,10 +35,10 @@ def test_requests_run_side_by_side(running: Running) -> None:
     async def test() -> None:
         async with running({"step_s": 0.002}) as engine:
             params = SamplingParams(temperature=0.0, max_tokens=60, ignore_eos=True)
-            alone = [await _read(engine.submit([n + 5], params)) for n in range(8)]
+            alone = [await read(engine.submit([n + 5], params)) for n in range(8)]
             steps = engine.stats.steps_total
-            together = await asyncio.gather(*(_read(engine.submit([n + 5], params)) for n in range(8)))
-            await _until(lambda: engine.stats.generation_tokens_total == 2 * 8 * 60)
+            together = await asyncio.gather(*(read(engine.submit([n + 5], params)) for n in range(8)))
+            await until(lambda: engine.stats.generation_tokens_total == 2 * 8 * 60)
             for one, other in zip(alone, together, strict=True):
                 assert [t for event in one for t in event.token_ids] == [t for event in other for t in event.token_ids]
             assert engine.stats.steps_total - steps < 4 * 60
@@ -86,7 +67,7 @@ def test_a_killed_engine_fails_its_streams_and_comes_back(running: Running) -> N
             await asyncio.gather(*(anext(stream) for stream in streams))
             first_pid = engine.pid
             _kill(first_pid)
-            for events in await asyncio.gather(*map(_read, streams)):
+            for events in await asyncio.gather(*map(read, streams)):
                 assert (events[-1].finish_reason, events[-1].error_code) == ("error", "engine_died")
                 assert "engine process died" in (events[-1].error or "")
             assert engine.state == "restarting"
@@ -95,7 +76,7 @@ def test_a_killed_engine_fails_its_streams_and_comes_back(running: Running) -> N
                 engine.submit([5], ENDLESS)
             await engine.wait_ready()
             assert (engine.num_restarts, restarts, engine.pid != first_pid) == (1, [1], True)
-            assert (await _read(engine.submit([5], SamplingParams(max_tokens=2))))[-1].finish_reason == "length"
+            assert (await read(engine.submit([5], SamplingParams(max_tokens=2))))[-1].finish_reason == "length"
 
     run(test())
 
@@ -103,7 +84,7 @@ def test_a_killed_engine_fails_its_streams_and_comes_back(running: Running) -> N
 def test_an_exception_in_a_step_is_told(running: Running) -> None:
     async def test() -> None:
         async with running({"crash_after": 2}) as engine:
-            events = await _read(engine.submit([5], ENDLESS))
+            events = await read(engine.submit([5], ENDLESS))
             assert "scripted crash in step 2" in (events[-1].error or "")
 
     run(test())
@@ -115,7 +96,7 @@ def test_three_crashes_are_the_end(running: Running) -> None:
         async with running({"crash_after": 1}, on_failed=failures.append) as engine:
             for _ in range(3):
                 await engine.wait_ready()
-                assert (await _read(engine.submit([5], ENDLESS)))[-1].finish_reason == "error"
+                assert (await read(engine.submit([5], ENDLESS)))[-1].finish_reason == "error"
             assert engine.state == "failed"
             assert engine.num_restarts == 2
             assert len(failures) == 1
@@ -133,7 +114,7 @@ def test_crashes_outside_the_window_are_forgotten(running: Running) -> None:
         async with running({"crash_after": 1}, max_crashes=2, window_s=0.0) as engine:
             for _ in range(3):
                 await engine.wait_ready()
-                await _read(engine.submit([5], ENDLESS))
+                await read(engine.submit([5], ENDLESS))
             assert engine.state == "restarting"
 
     run(test())
@@ -166,7 +147,7 @@ def test_an_engine_killed_while_it_loads_is_started_again(running: Running) -> N
     async def test() -> None:
         async with running({"load_s": 1.0}, ready=False) as engine:
             _kill(engine.pid)
-            await _until(lambda: engine.state == "restarting")
+            await until(lambda: engine.state == "restarting")
             await engine.wait_ready()
             assert engine.num_restarts == 1
 
@@ -181,7 +162,7 @@ def test_stopping_ends_open_streams(running: Running) -> None:
             await engine.stop()
             assert engine.state == "stopped"
             assert engine.pid is None
-            assert (await _read(stream))[-1].error_code == "engine_stopped"
+            assert (await read(stream))[-1].error_code == "engine_stopped"
             with pytest.raises(EngineUnavailable):
                 engine.submit([5], ENDLESS)
             with pytest.raises(EngineDied):
@@ -213,7 +194,7 @@ def test_stopping_during_the_back_off_starts_nothing(running: Running) -> None:
     async def test() -> None:
         async with running() as engine:
             _kill(engine.pid)
-            await _until(lambda: engine.state == "restarting")
+            await until(lambda: engine.state == "restarting")
             await engine.stop()
             await asyncio.sleep(0.7)
             assert (engine.state, engine.pid) == ("stopped", None)
@@ -225,13 +206,13 @@ def test_a_refused_request_hurts_only_itself(running: Running) -> None:
     async def test() -> None:
         async with running({"max_model_len": 8}) as engine:
             fine = engine.submit([5], SamplingParams(max_tokens=3))
-            events = await _read(engine.submit([5] * 9, SamplingParams(max_tokens=1, n=2)))
+            events = await read(engine.submit([5] * 9, SamplingParams(max_tokens=1, n=2)))
             assert [event.index for event in events] == [0, 1]
             for event in events:
                 assert (event.finish_reason, event.error_code) == ("error", "context_length_exceeded")
                 assert event.error_parameter == "prompt"
                 assert "8 tokens" in (event.error or "")
-            assert (await _read(fine))[-1].finish_reason == "length"
+            assert (await read(fine))[-1].finish_reason == "length"
 
     run(test())
 
@@ -239,9 +220,9 @@ def test_a_refused_request_hurts_only_itself(running: Running) -> None:
 def test_an_unexpected_failure_of_submit_hurts_only_its_request(running: Running) -> None:
     async def test() -> None:
         async with running(factory="stub_engines:exploding") as engine:
-            (event,) = await _read(engine.submit([300], ENDLESS))
+            (event,) = await read(engine.submit([300], ENDLESS))
             assert (event.error, event.error_code) == ("ValueError: boom", "internal_error")
-            assert (await _read(engine.submit([5], SamplingParams(max_tokens=1))))[-1].finish_reason == "length"
+            assert (await read(engine.submit([5], SamplingParams(max_tokens=1))))[-1].finish_reason == "length"
             assert engine.num_restarts == 0
 
     run(test())
@@ -250,7 +231,7 @@ def test_an_unexpected_failure_of_submit_hurts_only_its_request(running: Running
 def test_a_broken_invariant_ends_the_engine(running: Running) -> None:
     async def test() -> None:
         async with running(factory="stub_engines:exploding") as engine:
-            (event,) = await _read(engine.submit([301], ENDLESS))
+            (event,) = await read(engine.submit([301], ENDLESS))
             assert "I99" in (event.error or "")
             assert engine.state == "restarting"
 
@@ -262,12 +243,12 @@ def test_two_hundred_aborts_leave_nothing_running(running: Running) -> None:
         async with running({"step_s": 0.001, "max_num_seqs": 64}) as engine:
             streams = [engine.submit([5, 6, 7], ENDLESS) for _ in range(200)]
             await asyncio.gather(*(anext(stream) for stream in streams[:20]))
-            await _until(lambda: engine.stats.num_waiting > 0)
+            await until(lambda: engine.stats.num_waiting > 0)
             for stream in streams:
                 stream.abort()
-            for events in await asyncio.gather(*map(_read, streams)):
+            for events in await asyncio.gather(*map(read, streams)):
                 assert events[-1].finish_reason == "abort"
-            await _until(lambda: engine.stats.aborts_in_flight_total == 200)
+            await until(lambda: engine.stats.aborts_in_flight_total == 200)
             assert (engine.stats.num_running, engine.stats.num_waiting) == (0, 0)
             assert engine.stats.num_free_blocks == engine.stats.num_blocks
 
@@ -293,7 +274,7 @@ def test_a_server_that_does_not_read_stops_no_engine(running: Running) -> None:
             params = SamplingParams(max_tokens=10_000, ignore_eos=True, logprobs=20)
             streams = [engine.submit([5], params) for _ in range(2)]
             time.sleep(1.0)
-            for events in await asyncio.gather(*map(_read, streams)):
+            for events in await asyncio.gather(*map(read, streams)):
                 assert sum(len(event.token_ids) for event in events) == 10_000
                 assert sum(len(event.logprobs or ()) for event in events) == 10_000
 
@@ -310,9 +291,9 @@ def test_an_engine_that_does_not_read_stops_no_server(running: Running) -> None:
             sending_s = time.perf_counter() - started
             assert not first.finished
             started = time.perf_counter()
-            await _read(first)
+            await read(first)
             assert sending_s < max(time.perf_counter() - started, 0.5)
-            assert (await _read(big))[-1].finish_reason == "length"
+            assert (await read(big))[-1].finish_reason == "length"
 
     run(test())
 
@@ -320,7 +301,7 @@ def test_an_engine_that_does_not_read_stops_no_server(running: Running) -> None:
 def test_garbage_does_not_wait_for_the_size_of_the_model(running: Running) -> None:
     async def test() -> None:
         async with running(factory="stub_engines:littering") as engine:
-            (event,) = await _read(engine.submit([5], SamplingParams()))
+            (event,) = await read(engine.submit([5], SamplingParams()))
             assert event.error is not None and 20_000 <= int(event.error) < 190_000
 
     run(test())
