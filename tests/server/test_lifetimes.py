@@ -74,7 +74,11 @@ def test_a_server_killed_at_any_moment_leaves_no_process(after_s: float, tmp_pat
         server.suspend()  # so that it starts nothing between the two lines that follow
         children = server.children(recursive=True)
         server.kill()
-        wait_until(lambda: not any(map(_alive, children)), 5, f"all of {children} ended")
+        try:
+            wait_until(lambda: not any(map(_alive, children)), 5, f"all of {children} ended")
+        finally:
+            for child in filter(_alive, children):
+                child.kill()
         running.process.wait(5)
 
 
