@@ -9,6 +9,7 @@ import signal
 import subprocess
 import threading
 import urllib.request
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
@@ -20,6 +21,7 @@ from server.running_server import wait_until
 
 WINE = Path(os.environ.get("WLLM_WINE", ""))
 WLLM = r"C:\py\Scripts\wllm.exe"
+MARK = "WLLM_WINE_SERVER"
 # Wine is slow to start, and the machine may be busy.
 START_S = 300
 
@@ -29,28 +31,19 @@ def on_windows(path: Path) -> str:
     return "Z:" + str(path).replace("/", "\\")
 
 
-def windows_pythons() -> set[int]:
-    """The ids of Windows Python processes; Wine's children are not those of their parents on this side."""
-    found = set()
-    for process in psutil.process_iter(["cmdline"]):
-        command = " ".join(process.info["cmdline"] or ())
-        if "python.exe" in command and "wine-run" not in command:
-            found.add(process.pid)
-    return found
-
-
 class WineServer:
     """The server. Its output is collected as a pipe gives it, in bytes, so that a wrong encoding shows."""
 
     def __init__(self, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
-        self._before = windows_pythons()
+        # Wine's children are not those of their parents on this side, but they inherit the environment.
+        self._mark = uuid.uuid4().hex
         command = [str(WINE / "wine-run"), WLLM, "serve", *arguments]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, **(environment or {}), MARK: self._mark},
         )
         self._output = bytearray()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -71,11 +64,11 @@ class WineServer:
         return found.group(1)
 
     def wait_ready(self) -> WineServer:
-        wait_until(lambda: self.process.poll() is not None or self._is_ready(), START_S, "the server is ready")
+        wait_until(lambda: self.process.poll() is not None or self.is_ready(), START_S, "the server is ready")
         assert self.process.poll() is None, self.text()
         return self
 
-    def _is_ready(self) -> bool:
+    def is_ready(self) -> bool:
         try:
             return bool(urllib.request.urlopen(f"{self.url}/health", timeout=5).status == 200)
         except (AssertionError, OSError):
@@ -85,15 +78,26 @@ class WineServer:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=300)
 
     def pythons(self) -> set[int]:
-        """The server's processes and its engine's."""
-        return windows_pythons() - self._before
+        """The ids of the server's Windows Pythons: of the server itself and of its engine."""
+        return {process.pid for process in psutil.process_iter() if self._owns(process)}
 
-    def kill(self) -> None:
-        """End the server, and not the engine: that is the process that multiprocessing has started."""
+    def _owns(self, process: psutil.Process) -> bool:
+        try:
+            command = " ".join(process.cmdline())
+            return "python.exe" in command and process.environ().get(MARK) == self._mark
+        except psutil.Error:
+            return False
+
+    def largest_bytes(self) -> int:
+        """The memory of the largest of them."""
+        return max((psutil.Process(pid).memory_info().rss for pid in self.pythons()), default=0)
+
+    def kill(self, *, engine: bool = False) -> None:
+        """End the server and not its engine, or the engine, which is the process that multiprocessing has started."""
         for pid in {self.process.pid, *self.pythons()}:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process = psutil.Process(pid)
-                if "--multiprocessing-fork" not in process.cmdline():
+                if ("--multiprocessing-fork" in process.cmdline()) is engine:
                     process.kill()
 
     def interrupt(self) -> tuple[int, float]:

@@ -33,7 +33,8 @@ if sys.platform == "win32":
 
     @contextlib.contextmanager
     def _interrupts_ignored() -> Iterator[None]:
-        # A child inherits this, so that a Ctrl+C before its first line of Python does not end it.
+        # A child inherits this, so that a Ctrl+C before its first line of Python does not end it. One that comes in
+        # these milliseconds is lost to this process too and must be pressed again: Windows cannot hold it back.
         set_handler = ctypes.WinDLL("kernel32").SetConsoleCtrlHandler
         set_handler(None, True)
         try:
