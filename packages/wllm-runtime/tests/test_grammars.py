@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 import weakref
@@ -16,12 +17,12 @@ from llguidance import LLMatcher, LLTokenizer
 from wllm_runtime import EngineConfig
 from wllm_runtime import grammars as module
 from wllm_runtime.buffers import SlotTables
-from wllm_runtime.engine import create_engine
+from wllm_runtime.engine import ModelEngine, create_engine
 from wllm_runtime.grammars import Grammars, TokenMatcher
 from wllm_runtime.number_limit import MAX_CHARACTERS, NumberLimit
 from wllm_runtime.sampler import Sampler
 from wllm_runtime.testing import generate, save_tiny_llama
-from wllm_sched import Grammar, GrammarFailed, Matcher, RequestRefused, SamplingParams, Submit
+from wllm_sched import Abort, Grammar, GrammarFailed, Matcher, Opening, RequestRefused, SamplingParams, Submit
 from wllm_sched.plan import NewSlot, TokenMask
 
 EOS = 95
@@ -61,6 +62,13 @@ def of_schema(schema: object) -> Grammar:
 
 def ids(text: str) -> set[int]:
     return {ord(char) - 0x20 for char in text}
+
+
+def served(folder: Path) -> ModelEngine:
+    """A random model with that tokenizer."""
+    save_tiny_llama(folder, vocab_size=100, eos_token_id=EOS)
+    (folder / "tokenizer.json").write_text(tokenizer_json(), encoding="utf-8")
+    return create_engine(EngineConfig(model=str(folder), device="cpu"))
 
 
 def test_masks_follow_the_answer(grammars: Grammars) -> None:
@@ -127,14 +135,54 @@ def test_a_tokenizer_that_cannot_be_used_fails_the_request() -> None:
 
 
 def test_a_served_engine_has_loaded_its_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save_tiny_llama(tmp_path, vocab_size=100, eos_token_id=EOS)
-    (tmp_path / "tokenizer.json").write_text(tokenizer_json(), encoding="utf-8")
-    engine = create_engine(EngineConfig(model=str(tmp_path), device="cpu"))
+    engine = served(tmp_path)
     engine.load_grammars()
     monkeypatch.delattr(module, "LLTokenizer")
     (*_, last) = generate(engine, [1, 2], grammar=Grammar('start: "ab"'), max_tokens=9)
     assert last.finish_reason == "stop"
     engine.close()
+
+
+ENDS = {
+    "stop": Grammar('start: "ab"'),
+    "error": Grammar("start: nope"),
+    "length": of_schema({"type": "string", "minLength": 50}),
+    "abort": Grammar("start: /a+/", opening=Opening(begins="(?P<mark>)", in_thought="(?P<mark>)")),
+}
+
+
+def test_a_matcher_ends_with_its_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However the answer ends, in the middle of its compilation too; without the collector."""
+    engine = served(tmp_path)
+    made: list[weakref.ref[TokenMatcher]] = []
+    copy = TokenMatcher.copy
+
+    def noted(matcher: TokenMatcher) -> TokenMatcher:
+        twin = copy(matcher)
+        made.append(weakref.ref(twin))
+        return twin
+
+    monkeypatch.setattr(TokenMatcher, "copy", noted)
+    gc.collect()
+    gc.disable()
+    try:
+        ends = set()
+        for number, (end, grammar) in enumerate(ENDS.items()):
+            engine.submit(Submit(number, [1, 2], SamplingParams(n=2, max_tokens=9, grammar=grammar)))
+            engine.submit(Submit(9, [1, 2], SamplingParams(max_tokens=9, grammar=grammar)))
+            engine.abort(Abort(9))
+            while engine.has_work():
+                for event in engine.step():
+                    ends.add(event.finish_reason)
+                    if end == "abort":
+                        engine.abort(Abort(number))
+        assert ends >= set(ENDS)
+        assert engine._grammars is not None
+        engine._grammars.compile(ENDS["stop"]).result()  # behind what was aborted while it was compiled
+        assert len(made) > 6 and not any(one() for one in made)
+    finally:
+        gc.enable()
+        engine.close()
 
 
 def test_numbers_come_to_an_end(grammars: Grammars) -> None:

@@ -107,6 +107,15 @@ def test_an_abort_while_the_grammar_is_compiled(index: int | None) -> None:
         assert answers[0, sample][-1].finish_reason == ("abort" if sample in aborted else "stop")
 
 
+def test_who_ends_while_the_grammar_is_compiled_is_forgotten_at_once() -> None:
+    loop = engine(lag=10)
+    ask(loop, 0, "2 4")
+    loop.step()
+    loop.abort(Abort(0))
+    assert loop.step()[0].finish_reason == "abort"
+    assert not loop.has_work() and not loop.scheduler._compiling.entries
+
+
 def test_an_engine_without_a_tokenizer_refuses() -> None:
     loop = engine()
     scheduler = Scheduler(CONFIG, loop.pool)

@@ -13,6 +13,7 @@ from wllm_cache import BlockPool, BlockTable
 from wllm_sched import Abort, SamplingParams, Scheduler, SchedulerConfig, Submit
 from wllm_sched.request import Request, Sample
 from wllm_sched.testing import CheckedScheduler, FakeEngine, FakeModel, Totals, random_workload, run_workload
+from wllm_sched.testing.grammar import FakeMatcher
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +47,7 @@ def test_however_requests_end_nothing_of_them_stays() -> None:
     assert totals.refused and totals.constrained and totals.block_copies and totals.host_loads
     # Who was aborted while it waited is dropped when the line is next looked at.
     assert all(scheduler._waiting.head() is None for scheduler in schedulers)
-    assert alive(Request, Sample, BlockTable) == {}
+    assert alive(Request, Sample, BlockTable, FakeMatcher) == {}
 
 
 def test_samples_that_are_aborted_behind_a_waiting_head_do_not_add_up() -> None:

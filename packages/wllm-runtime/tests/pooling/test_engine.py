@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -127,3 +130,28 @@ def test_rows_of_a_group_are_of_like_lengths() -> None:
 def test_the_largest_step_is_full() -> None:
     assert longest_rows(512, 256) == [256, 256]
     assert longest_rows(512, 8192) == [8192]
+
+
+def test_however_requests_end_nothing_of_them_stays(engine: PoolingEngine) -> None:
+    class Ids(list[int]):
+        """Token ids whose end can be watched."""
+
+    watched = []
+    gc.collect()
+    gc.disable()
+    try:
+        for number, first in enumerate([1, 99, 1, 200]):
+            ids = Ids([first] * 5)
+            watched.append(weakref.ref(ids))
+            request = Pool(number, [PooledText(ids)] * 9)
+            with suppress(RequestRefused):
+                engine.pool(request)
+            if number == 2:
+                engine.step()
+                engine.abort(Abort(number))
+            del ids, request
+            ends = {event.finish_reason for _ in range(9) for event in engine.step()}
+            assert ends == [{"stop"}, {"error"}, {"abort"}, set()][number]
+        assert [one() for one in watched] == [None] * 4
+    finally:
+        gc.enable()

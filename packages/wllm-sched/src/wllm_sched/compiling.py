@@ -24,6 +24,12 @@ class CompilingLine:
         request.is_compiling = True
         self.entries.append((request, future))
 
+    def drop(self, request: Request) -> None:
+        """`request` has ended: forget it, and do not begin with its grammar."""
+        for entry in [entry for entry in self.entries if entry[0] is request]:
+            entry[1].cancel()
+            self.entries.remove(entry)
+
     def take(self) -> Iterator[tuple[Request, Matcher | str]]:
         """The requests whose grammar is done, each with its matcher or the reason why there is none."""
         entries, self.entries = self.entries, []

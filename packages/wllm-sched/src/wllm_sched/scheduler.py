@@ -387,6 +387,8 @@ class Scheduler:
         self._settle(sample)
         if request.num_unfinished == 0:
             del self._requests[request.request_id]
+            if request.is_compiling:
+                self._compiling.drop(request)
             # Samples know their request: a request that kept them would stay until the collector looks at old objects,
             # and with it its tokens.
             request.samples.clear()
