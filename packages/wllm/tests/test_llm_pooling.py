@@ -82,11 +82,16 @@ def test_refusals(embedder: LLM, prompt: Any, options: dict[str, Any], words: st
 
 def test_score_of_vectors(embedder: LLM) -> None:
     first, *rest = vectors(embedder.embed(TEXTS))
+    before = embedder.stats().prompt_tokens_total
     results = embedder.score(TEXTS[0], TEXTS[1:], use_tqdm=False)
+    lengths = [len(one.prompt_token_ids) for one in embedder.embed(TEXTS)]
+    assert embedder.stats().prompt_tokens_total - before == 2 * sum(lengths), "each text was embedded once"
     np.testing.assert_allclose([result.outputs.score for result in results], rest @ first, atol=1e-6)
     assert {result.outputs.method for result in results} == {"cosine"}
     pairs = embedder.score([TEXTS[0]] * 3, TEXTS[1:])
     assert [pair.outputs.score for pair in pairs] == pytest.approx([one.outputs.score for one in results])
+    same = [f"text {letter} {other}" for letter in "abcdefgh" for other in "abcdefgh"]
+    assert max(one.outputs.score for one in embedder.score(same, same)) <= 1.0
     with pytest.raises(ValueError, match="2 first texts but 3 second ones"):
         embedder.score(TEXTS[:2], TEXTS[:3])
 

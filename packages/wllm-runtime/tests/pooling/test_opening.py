@@ -27,6 +27,7 @@ OpenPooler = Callable[..., PoolingEngine]
         (["Qwen3Model"], False, "embed"),
         (["BertModel"], False, "embed"),
         (["XLMRobertaForMaskedLM"], False, "embed"),
+        (["GPT2LMHeadModel"], False, "generate"),
         (["BertForSequenceClassification"], False, "score"),
         (["Qwen3ForSequenceClassification"], True, "score"),
         (["T5ForConditionalGeneration"], False, "generate"),

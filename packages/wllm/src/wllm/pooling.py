@@ -74,12 +74,13 @@ class OfflinePooler:
             raise ValueError(f"the model {self._info.model} writes text; score() needs a cross-encoder or an embedder")
         firsts, seconds = _pairs(first, second)
         if self._info.task == "embed":
-            texts = self._texts([(text, []) for text in [*firsts, *seconds]])
-            vectors = self._vectors(texts, normalize=True)
-            rows = zip(texts, texts[len(firsts) :], vectors, vectors[len(firsts) :], strict=False)
+            # Each once: a query may stand beside thousands of texts.
+            distinct = list(dict.fromkeys([*firsts, *seconds]))
+            texts = self._texts([(text, []) for text in distinct])
+            found = dict(zip(distinct, zip(texts, self._vectors(texts, normalize=True), strict=True), strict=True))
             return [
-                ScoringRequestOutput([*a.token_ids, *b.token_ids], ScoringOutput(sum(map(mul, x, y)), "cosine"))
-                for a, b, x, y in rows
+                ScoringRequestOutput([*a.token_ids, *b.token_ids], ScoringOutput(_cosine(x, y), "cosine"))
+                for (a, x), (b, y) in ((found[first], found[second]) for first, second in zip(firsts, seconds))
             ]
         pairs = self._known_tokenizer().assemble(firsts, seconds, longest=self._longest)
         return [
@@ -96,6 +97,11 @@ class OfflinePooler:
         if self._tokenizer is None:
             raise ValueError("texts need a tokenizer, and this model has none loaded; pass token ids to embed()")
         return self._tokenizer
+
+
+def _cosine(first: Vector, second: Vector) -> float:
+    # Vectors of float32 are a little longer than 1 at times.
+    return min(1.0, max(-1.0, sum(map(mul, first, second))))
 
 
 def run_pool(request: Pool, step: Callable[[], list[TokenEvent]], *, use_tqdm: bool) -> list[Vector]:

@@ -33,6 +33,6 @@ def task_of(path: Path) -> FoundTask:
         return FoundTask("embed", f"it has a {MODULES_FILE}")
     for name in names:
         # Headless, or an encoder that was only trained to fill gaps: no text can come of it.
-        if name.endswith(("Model", "ForMaskedLM")):
+        if name.endswith(("Model", "ForMaskedLM")) and not name.endswith("LMHeadModel"):
             return FoundTask("embed", f"the architecture is {name}")
     return FoundTask("generate", "the architecture")
