@@ -66,9 +66,11 @@ def serve(
             raise
         logger.info("also listening on %s, for Ollama's clients", _url(more[0]))
         sockets += more
-    if on_bound is not None:
-        on_bound(url)
-    return ApiServer(app).run_until_end(sockets)
+    server = ApiServer(app)
+    with server.capture_signals():  # from now on: who sees the address may press Ctrl+C at once
+        if on_bound is not None:
+            on_bound(url)
+        return server.run_until_end(sockets)
 
 
 def _url(sock: socket.socket) -> str:
@@ -110,6 +112,11 @@ class ApiServer(uvicorn.Server):
             logger.error("the server ends: %s", self._serving.fatal)
             return EXIT_FAILED
         return EXIT_OK
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start nothing when the end has been asked for."""
+        if not self.should_exit:
+            await super().startup(sockets)
 
     async def on_tick(self, counter: int) -> bool:
         """Also end when the engine has failed for good."""

@@ -76,6 +76,15 @@ def test_interrupt_when_idle() -> None:
     assert not is_up(port)
 
 
+def test_interrupt_as_soon_as_the_address_is_told_starts_nothing() -> None:
+    engine = EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {})
+    app = create_app(engine, served_model_names=["m"])
+    before = signal.getsignal(signal.SIGINT)
+    assert serve(app, "127.0.0.1", 0, on_bound=lambda url: signal.raise_signal(signal.SIGINT)) == 0
+    assert (engine.pid, engine.state) == (None, "stopped")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
 def test_interrupt_while_loading() -> None:
     port = free_port()
     with command("--port", str(port)) as process:
