@@ -154,6 +154,13 @@ def test_all_that_is_allowed_fits_many_times() -> None:
         ({"exclusiveMinimum": 100, "maximum": 100.01}, "100", "100.01"),
         ({"exclusiveMinimum": -3, "maximum": -2.5, "minimum": -2.75}, "-3", "-2.6"),
         ({"exclusiveMinimum": True, "minimum": 0, "maximum": 0.5}, "0", "0.25"),
+        ({"exclusiveMinimum": 0, "allOf": [{"maximum": 0.5}]}, "0", "0.25"),
+        ({"exclusiveMinimum": 0, "anyOf": [{"maximum": 0.5}, {"minimum": 7}]}, "0", "7.25"),
+        ({"allOf": [{"exclusiveMinimum": 2}, {"exclusiveMaximum": 2.5}]}, "2", "2.25"),
+        ({"exclusiveMaximum": -1, "minimum": -1.5}, "-1", "-1.5"),
+        ({"exclusiveMaximum": 0, "exclusiveMinimum": -0.5}, "0", "-0.25"),
+        ({"exclusiveMaximum": -1, "exclusiveMinimum": -1.5, "maximum": 7}, "-1", "-1.25"),
+        ({"exclusiveMaximum": True, "maximum": -2, "minimum": -2.5}, "-2", "-2.25"),
     ],
 )
 def test_an_excluded_whole_number_is_not_let_in(bounds: dict[str, Any], excluded: str, included: str) -> None:

@@ -78,6 +78,7 @@ def test_bad_forms_are_refused(client: httpx.Client, route: str, fields: dict[st
 HARD_VALUES = {
     "a huge number": '{"type": "integer", "minimum": 1' + "0" * 400 + "}",
     "a huge exponent": '{"type": "number", "maximum": 1e999}',
+    "a huge number beside a fraction": '{"exclusiveMinimum": 1.0, "allOf": [{"maximum": 1' + "0" * 400 + "}]}",
     "no number": '{"maximum": NaN}',
     "half a character": r'{"const": "\ud800"}',
     "a deep value": '{"const": ' + "[" * 400 + "]" * 400 + "}",
