@@ -167,6 +167,15 @@ def test_folders_of_modules_are_fetched(hub: Hub, monkeypatch: pytest.MonkeyPatc
     assert download("org/tiny") == folder
 
 
+def test_a_transformer_in_a_folder_is_fetched_with_its_tokenizer(hub: Hub) -> None:
+    modules = [{"path": "0_Transformer", "type": "x.Transformer"}, *MODULES[1:2]]
+    names = ("config.json", "vocab.txt", "sentence_bert_config.json", "model.safetensors", "pytorch_model.bin")
+    hub.files |= {f"0_Transformer/{name}": b"{}" for name in names}
+    hub.files |= {"modules.json": json.dumps(modules).encode(), "1_Pooling/config.json": b'{"pooling_mode": "cls"}'}
+    folder = download("org/tiny")
+    assert {path.name for path in read_modules(folder).transformer.iterdir()} == set(names[:-1])
+
+
 def test_modules_elsewhere_are_refused(hub: Hub) -> None:
     hub.files["modules.json"] = json.dumps([{"path": "../up", "type": "x.Pooling"}]).encode()
     with pytest.raises(DamagedCheckpoint, match="no folder's name"):

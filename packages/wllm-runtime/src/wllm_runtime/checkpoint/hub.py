@@ -27,8 +27,6 @@ logger = logging.getLogger(__name__)
 
 _SETTINGS = ["*.json", "tokenizer.model", "sentencepiece.bpe.model", "vocab.txt", "*.jinja"]
 _WEIGHTS = ["*.safetensors"]
-# Models of sentence-transformers keep each module behind the transformer in a folder of its own.
-_IN_FOLDERS = ["config.json"]
 # Folders hold other formats; consolidated*.safetensors repeats all weights under other names.
 _IGNORED = ["*/*", "consolidated*.safetensors"]
 _ERROR_DISK_FULL = 112  # Windows
@@ -42,17 +40,18 @@ def download(repo_id: str, *, revision: str | None = None, weights: bool = True)
     # The hub's own words on missing symlinks read like a failure; ours come below, once.
     constants.HF_HUB_DISABLE_SYMLINKS_WARNING = True
     where = f"{repo_id!r}" + (f" at revision {revision!r}" if revision else "")
+    patterns = _SETTINGS + (_WEIGHTS if weights else [])
     try:
         directory = snapshot_download(
             repo_id,
             revision=revision,
-            allow_patterns=_SETTINGS + (_WEIGHTS if weights else []),
+            allow_patterns=patterns,
             ignore_patterns=_IGNORED,
             library_name="wllm",
         )
+        # Those of sentence-transformers keep modules in folders of their own, some the transformer too.
         folders = module_folders(Path(directory))
         if folders:
-            patterns = _IN_FOLDERS + (_WEIGHTS if weights else [])
             snapshot_download(
                 repo_id,
                 revision=revision,
