@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from wllm_api.http_errors import InvalidRequest
 from wllm_api.model import ServedModel
 from wllm_api.schemas.chat import ChatMessage, ToolCall
+from wllm_api.text.limits import MAX_SIZE
 from wllm_api.threads import in_thread
 
 TemplateMessage = dict[str, object]
@@ -50,6 +51,7 @@ async def chat_prompt(
             tools=tools if model.shows_tools else None,
         )
 
+    _refuse_large(messages)
     try:
         plain = await in_thread(False, lambda: [_plain(message, knows_tools=model.knows_tools) for message in messages])
     except RecursionError:
@@ -72,6 +74,17 @@ async def chat_prompt(
             refusal = error if way is honest or refusal is None else refusal
     assert refusal is not None, "there is at least one way to say it"
     raise refusal
+
+
+def _refuse_large(messages: Sequence[ChatMessage]) -> None:
+    # A template could not write them; to see it on the way would take long.
+    arguments = (call.function.arguments for message in messages for call in message.tool_calls or ())
+    size = sum(len(message.content or "") for message in messages) + sum(map(len, arguments))
+    if size > MAX_SIZE:
+        raise InvalidRequest(
+            f"The messages have {size:,} characters; the limit is {MAX_SIZE:,}. Send a shorter conversation.",
+            param="messages",
+        )
 
 
 def _ways_to_say(messages: list[TemplateMessage], offer: str | None) -> list[list[TemplateMessage]]:

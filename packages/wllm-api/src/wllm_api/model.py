@@ -14,7 +14,6 @@ from wllm_api.grammars import GrammarChecker
 from wllm_api.http_errors import ContextLengthExceeded, InvalidRequest, Unsupported
 from wllm_api.settings import Parsers
 from wllm_api.text import ChatTemplate, Infill, PromptText, Tokenizer
-from wllm_api.text.limits import MAX_SIZE
 from wllm_api.threads import LONG_TEXT, in_thread
 from wllm_api.tools import answer_format, shows_tools
 from wllm_sched.messages import ModelInfo, Task
@@ -137,11 +136,6 @@ class ServedModel:
                 f"This model cannot chat: {self.template_error}. Use /v1/completions.", param="messages"
             )
         size = sum(len(str(message.get("content", ""))) for message in messages)
-        if size > MAX_SIZE:
-            raise InvalidRequest(
-                f"The messages have {size:,} characters; the limit is {MAX_SIZE:,}. Send a shorter conversation.",
-                param="messages",
-            )
         try:
             return await in_thread(
                 size > LONG_TEXT,

@@ -146,11 +146,13 @@ def test_vectors_of_texts_far_too_long(embedder: httpx.Client, monkeypatch: pyte
 
 
 def test_conversation_beyond_what_a_template_may_write(small: httpx.Client, workers: dict[str, set[str]]) -> None:
-    half = {"role": "user", "content": "x" * (MAX_SIZE // 2 + 1)}
-    answer = small.post("/v1/chat/completions", json={"messages": [half, half]})
-    assert answer.status_code == 400
-    assert f"the limit is {MAX_SIZE:,}" in answer.json()["error"]["message"]
-    assert "encode" not in workers
+    half = "x" * (MAX_SIZE // 2 + 1)
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": half}}
+    for second in ({"role": "user", "content": half}, {"role": "assistant", "tool_calls": [call]}):
+        answer = small.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": half}, second]})
+        assert answer.status_code == 400
+        assert f"the limit is {MAX_SIZE:,}" in answer.json()["error"]["message"]
+    assert "render" not in workers and "encode" not in workers
 
 
 def test_unknown_fields_are_named_up_to_a_number(client: httpx.Client) -> None:
