@@ -136,6 +136,8 @@ def create_app(
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     serving: Serving = app.state.serving
     await serving.engine.start()
+    # Now, while the model loads: the first request that needs it would hold up the others for a tenth of a second.
+    app.openapi()
     loading = asyncio.create_task(_prepare(serving, app.state.on_ready))
     try:
         yield

@@ -56,6 +56,11 @@ def test_every_field_has_a_fate(document: dict[str, Any], path: str) -> None:
         assert name in body["description"]
 
 
+def test_no_request_waits_for_the_document(start_server: Any) -> None:
+    with start_server() as client:
+        assert client.app.openapi_schema is not None
+
+
 def test_what_lacks_a_description_is_found(document: dict[str, Any]) -> None:
     body = {"properties": {"a": {}, "b": {"description": "What b is.", "items": {"properties": {"c": {}}}}}}
     assert list(undescribed(document, body, "x", set())) == ["x.a", "x.b.c"]
