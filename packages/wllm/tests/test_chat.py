@@ -28,8 +28,9 @@ def test_a_conversation_with_a_second_turn() -> None:
 
 
 def test_standard_output_has_the_answers_only() -> None:
-    done = chat("Hi", arguments=("--max-tokens", "4"))
+    done = chat("/bye", "/?", "Hi", arguments=("--max-tokens", "4"))
     assert done.returncode == 0, done.stderr
+    assert "/bye is none of the commands" in done.stderr and "/? is none of the commands" in done.stderr
     assert "/reset" in done.stderr and "max_model_len" in done.stderr
     assert "/reset" not in done.stdout and len(done.stdout.strip().splitlines()) == 1
 

@@ -7,8 +7,10 @@ stops it at the end. `wllm_api.server.serve` runs the application; any ASGI serv
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from itertools import islice
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -170,7 +172,8 @@ async def _routing_error(request: Request, error: Exception) -> Response:
     path = request.url.path
     refusal: HttpError
     if error.status_code == 404:
-        refusal = NotFound(f"There is no route {request.method} {path}. /openapi.json lists those that there are.")
+        hint = _surplus(request) or "/docs and /openapi.json list those that there are."
+        refusal = NotFound(f"There is no route {request.method} {path}. {hint}")
     elif error.status_code == 405:
         taken = _methods(request)
         refusal = MethodNotAllowed(f"The route {path} does not take {request.method}. Use {' or '.join(taken)}.")
@@ -189,14 +192,26 @@ async def _wrong_parameter(request: Request, error: Exception) -> Response:
     return refusal_response(InvalidRequest(f"'{name}': {first['msg']}.", param=name), request.scope)
 
 
+def _surplus(request: Request) -> str | None:
+    """What to take off the client's base URL, where the path is a route behind more than that, such as a second /v1."""
+    path = request.url.path
+    # A base URL has a few parts; a path may have thousands, and each try goes through all routes.
+    cuts = [cut.start() for cut in islice(re.finditer("/", path), 1, 6)]
+    for cut in cuts:
+        if cut + 1 < len(path) and _is_route(request, request.method, path[cut:]):
+            return f"{path[cut:]} is one: take {path[:cut]} off the end of the client's base URL."
+    return None
+
+
 def _methods(request: Request) -> list[str]:
     # Several routes may share a path; the router names the methods of the first one only.
-    routes = request.app.router.routes
-    kept = {
-        name: request.scope[name] for name in ("type", "path", "root_path", "headers", "app") if name in request.scope
-    }
-    scopes = {method: {**kept, "method": method} for method in METHODS}
-    return [name for name, scope in scopes.items() if any(one.matches(scope)[0] == Match.FULL for one in routes)]
+    return [method for method in METHODS if _is_route(request, method, request.url.path)]
+
+
+def _is_route(request: Request, method: str, path: str) -> bool:
+    kept = {name: request.scope[name] for name in ("type", "root_path", "headers", "app") if name in request.scope}
+    scope = {**kept, "method": method, "path": path}
+    return any(route.matches(scope)[0] == Match.FULL for route in request.app.router.routes)
 
 
 async def _nobody(request: Request, error: Exception) -> Response:

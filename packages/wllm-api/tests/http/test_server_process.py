@@ -143,7 +143,7 @@ def test_second_port_for_ollama() -> None:
     port, second = free_port(), free_port()
     with command("--port", str(port), "--ollama-port", str(second)) as process:
         wait_until(lambda: is_up(port))
-        assert httpx.get(f"http://127.0.0.1:{second}/").text == "wLLM is running"
+        assert httpx.get(f"http://127.0.0.1:{second}/").text == "wLLM is running; its routes are at /docs"
         for one in (port, second):
             answer = httpx.get(f"http://127.0.0.1:{one}/api/tags").json()
             assert answer["models"][0]["name"] == "scripted:latest"

@@ -106,6 +106,24 @@ def test_unknown_route(client: httpx.Client, path: str) -> None:
     assert path in answer.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(("method", "path", "surplus", "route"), [
+    ("POST", "/v1/v1/messages", "/v1", "/v1/messages"), ("POST", "/v1/api/chat", "/v1", "/api/chat"),
+    ("GET", "/v1/v1/models/scripted", "/v1", "/v1/models/scripted"),
+    ("POST", "/v1/chat/completions/chat/completions", "/v1/chat/completions", "/chat/completions"),
+])  # fmt: skip
+def test_base_url_that_is_too_long(client: httpx.Client, method: str, path: str, surplus: str, route: str) -> None:
+    answer = client.request(method, path)
+    assert answer.status_code == 404
+    assert f"{route} is one: take {surplus} off the end of the client's base URL." in answer.text
+
+
+@pytest.mark.parametrize("path", ["/v1/nope", "/v1/", "/v1/v1/chat/completions", "/x" * 20_000 + "/health"])
+def test_hint_is_given_only_where_it_helps(client: httpx.Client, path: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code == 404
+    assert "/docs and /openapi.json list" in answer.text and "base URL" not in answer.text
+
+
 def test_wrong_method(client: httpx.Client) -> None:
     answer = client.get("/v1/chat/completions")
     assert answer.status_code == 405

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -35,6 +36,8 @@ def chat(settings: Mapping[str, Any], *, system: str | None, temperature: float 
                 break
             if text == "/reset":
                 messages = list(opening)
+            elif re.fullmatch(r"/[a-z?]+", text):  # other programs' /bye, /help and /? are no questions to the model
+                complain(f"{text} is none of the commands:\n{HELP}")
             elif text:
                 messages.append({"role": "user", "content": text})
                 answer = _answer(llm, messages, params)

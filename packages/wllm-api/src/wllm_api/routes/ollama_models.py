@@ -46,8 +46,8 @@ def served_name(serving: Serving, wanted: str) -> str:
 
 @root.api_route("/", methods=["GET", "HEAD"])
 async def is_running() -> Response:
-    """What Ollama's clients ask first: whether anything answers at all."""
-    return Response("wLLM is running", media_type="text/plain")
+    """What Ollama's clients, and people with a browser, ask first: whether anything answers at all."""
+    return Response("wLLM is running; its routes are at /docs", media_type="text/plain")
 
 
 @router.head("/version", include_in_schema=False)
