@@ -7,10 +7,12 @@ kept its arguments are an object of any kind, and the client is told so.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from wllm_api.errors import GrammarError
+from wllm_api.grammars.checker import TIMEOUT_S
 from wllm_api.grammars.notation import kept_schema
 from wllm_api.grammars.schema_rules import Schema
 from wllm_api.http_errors import InvalidRequest
@@ -74,7 +76,10 @@ class _Holder:
             return HeldCalls(grammar, or_form=self._form is not None)
         except (GrammarError, NotHeld):
             pass
+        until = time.perf_counter() + TIMEOUT_S
         for tool in self._offer.tools:
+            if time.perf_counter() > until:  # nobody waits for it any more, but others for the thread
+                raise GrammarError(f"They were not compiled within {TIMEOUT_S:g} s. Use simpler ones.")
             name = tool.name
             place = self._offer.places[name]
             try:

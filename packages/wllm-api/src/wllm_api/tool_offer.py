@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from wllm_api.tools.parser import Script
 
 # OpenAI's reading of a function without `parameters`.
 _NO_PARAMETERS: dict[str, object] = {"type": "object", "properties": {}, "additionalProperties": False}
+_OTHER_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "string"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ def tool_offer(use: ToolUse, model: ServedModel) -> ToolOffer:
     required = choice == "required" or _requires(choice)
     if named is None and not required:
         _check_format(model)
+    _check_types(use)
     tools = tuple(tool for tool in use.tools if named or wanted is None or tool.name in wanted)
     return ToolOffer(tools, named, required, use.parallel, use.places)
 
@@ -101,6 +104,19 @@ def _check_format(model: ServedModel) -> None:
             f"write calls for the parser '{model.format.tools}'. Start the server with --tool-parser {TOLD_IN_WORDS}.",
             param="tools",
         )
+
+
+def _check_types(use: ToolUse) -> None:
+    # Of a schema that cannot be read as one, no more is asked than that it says something else.
+    for tool in use.tools:
+        kind = (tool.function.parameters or {}).get("type")
+        types = kind if isinstance(kind, list) else [kind]
+        if "object" not in types and any(one in _OTHER_TYPES for one in types if isinstance(one, str)):
+            place = use.places[tool.name]
+            raise InvalidRequest(
+                f"'{place}' has the type {json.dumps(kind)[:80]}, but arguments are an object. Make it 'object'.",
+                param=place,
+            )
 
 
 def _wanted(choice: object) -> set[str] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import threading
 import time
 from collections.abc import Iterator
 
@@ -12,6 +13,8 @@ import pytest
 from wllm_api.engine.scripted_model import build_tokenizer
 from wllm_api.errors import GrammarError
 from wllm_api.grammars import Constraint, GrammarChecker, trial
+from wllm_api.grammars import checker as checker_module
+from wllm_api.http_errors import Unavailable
 from wllm_sched import Grammar
 
 FREE = 'n: %json {"type": "integer", "multipleOf": 62615533}'
@@ -70,3 +73,23 @@ def test_a_compiler_that_dies_is_an_error_once(process: trial._Trial, checker: G
     with pytest.raises(GrammarError, match="ended on it"):
         checker.check_now(EASY)
     assert checker.check_now(EASY)
+
+
+@pytest.mark.parametrize("work_s", [60.0, 0.4], ids=["no turn", "a late one"])
+def test_who_waits_for_others_is_not_told_to_send_less(
+    checker: GrammarChecker, monkeypatch: pytest.MonkeyPatch, work_s: float
+) -> None:
+    end = threading.Event()
+
+    async def ask() -> list[BaseException | bool]:
+        working = [asyncio.create_task(checker.in_thread(lambda: end.wait(work_s))) for _ in range(4)]
+        await asyncio.sleep(0)
+        waiting = asyncio.create_task(checker.in_thread(lambda: end.wait(60)))
+        answers = await asyncio.gather(waiting, *working, return_exceptions=True)
+        end.set()
+        return answers
+
+    monkeypatch.setattr(checker_module, "TIMEOUT_S", 0.6)
+    waited, *others = asyncio.run(ask())
+    assert isinstance(waited, Unavailable) and waited.headers["Retry-After"]
+    assert all(isinstance(one, GrammarError) if work_s > 1 else one is False for one in others)

@@ -1,13 +1,17 @@
 """Tools of `tool_choice` auto: what is held to their schemas reaches the engine, what cannot be is refused or told."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
+from wllm_api import held_calls as held_calls_module
 from wllm_api.engine.scripted_model import build_tokenizer, describe
+from wllm_api.errors import GrammarError
+from wllm_api.grammars import GrammarChecker
 from wllm_api.held_calls import held_calls
 from wllm_api.http_errors import InvalidRequest
 from wllm_api.model import ServedModel
@@ -15,6 +19,8 @@ from wllm_api.schemas.tools import Tool
 from wllm_api.settings import Parsers
 from wllm_api.testing import sse_data
 from wllm_api.tool_offer import ToolUse, tool_offer
+from wllm_api.tools import arguments_schema
+from wllm_sched import Grammar
 
 HERMES = "{% for m in messages %}{{ m.content }}{% endfor %}{{ tools }}<tool_call></tool_call>{# </think> #}"
 UNKNOWN = {"type": "object", "properties": {"a": {"type": "array", "items": {}, "contains": {"const": 1}}}}
@@ -174,3 +180,41 @@ def test_form_alone_for_a_model_that_cannot_have_both(start_server: Any) -> None
         answer = ask(client, tool("f", KNOWN, strict=True), response_format=FORM)
         assert answer.headers["X-Wllm-Ignored"] == "tools"
         assert answer.json()["choices"][0]["message"]["content"] == "{}"
+
+
+def test_tools_that_nobody_waits_for_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def slow(self: GrammarChecker, grammar: Grammar) -> Grammar:
+        tried.append(grammar)
+        time.sleep(0.05)
+        raise GrammarError("It takes long.")
+
+    monkeypatch.setattr(GrammarChecker, "check_grammar_now", slow)
+    monkeypatch.setattr(held_calls_module, "TIMEOUT_S", 0.1)
+    names = [f"f{number}" for number in range(30)]
+    calls = held(served(HERMES), *(tool(name, KNOWN) for name in names))
+    assert calls.grammar is None and len(calls.loose) == len(names)
+    assert len(tried) < 6
+
+
+@pytest.mark.parametrize("kind", ["integer", "array", "null", ["string", "null"]])
+@pytest.mark.parametrize("choice", ["auto", "required", {"type": "function", "function": {"name": "f"}}])
+def test_arguments_of_another_type_are_refused(client: httpx.Client, kind: Any, choice: Any) -> None:
+    answer = ask(client, tool("f", {"type": kind}), tool_choice=choice)
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == "tools[0].function.parameters"
+
+
+@pytest.mark.parametrize("api", ["responses", "messages"])
+def test_arguments_of_another_type_are_refused_by_each_api(client: httpx.Client, api: str) -> None:
+    messages = {"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+    named = {"name": "f", "input_schema" if api == "messages" else "parameters": {"type": "integer"}}
+    body = messages if api == "messages" else {"input": "Hi"}
+    answer = client.post(
+        f"/v1/{api}", json={**body, "tools": [named if api == "messages" else {"type": "function", **named}]}
+    )
+    assert answer.status_code == 400 and "arguments are an object" in answer.json()["error"]["message"]
+
+
+def test_arguments_are_never_null() -> None:
+    assert arguments_schema({"type": ["null", "object"]})["type"] == "object"

@@ -23,6 +23,7 @@ from wllm_api.grammars.constraint import Constraint
 from wllm_api.grammars.notation import MAX_CHARACTERS, grammar_of, schema_grammar, spelled_out
 from wllm_api.grammars.schema_rules import Schema, check_schema, subschemas
 from wllm_api.grammars.trial import try_grammar
+from wllm_api.http_errors import Unavailable
 from wllm_sched.grammar import Grammar
 
 T = TypeVar("T")
@@ -55,13 +56,28 @@ class GrammarChecker:
         return await self.in_thread(lambda: self.check_now(constraint))
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """The result of `work`, which may use the methods that end in `_now`; raises `GrammarError`."""
+        """The result of `work`, which may use the methods that end in `_now`.
+
+        Raises `GrammarError`, and `Unavailable` where the work of others left it no time.
+        """
         if self._thread is None:
             self._thread = ThreadPoolExecutor(max_workers=4, thread_name_prefix="wllm-grammar")
-        coming = asyncio.get_running_loop().run_in_executor(self._thread, _tried, work)
+        begun: list[float] = []
+
+        def tried() -> T | _Refusal:
+            begun.append(time.perf_counter())
+            return _tried(work)
+
+        until = time.perf_counter() + TIMEOUT_S
+        coming = asyncio.get_running_loop().run_in_executor(self._thread, tried)
         try:
             found = await asyncio.wait_for(coming, TIMEOUT_S)
         except TimeoutError:
+            if not begun or until - begun[0] < TIMEOUT_S / 2:
+                raise Unavailable(
+                    "The grammars of other requests are still being compiled. Try again in a moment.",
+                    code="server_is_overloaded",
+                ) from None
             raise GrammarError(f"It was not compiled within {TIMEOUT_S:g} s. Use a simpler one.") from None
         if isinstance(found, _Refusal):
             raise GrammarError(found.text)

@@ -40,7 +40,10 @@ class CallForm(ABC):
 
 def arguments_schema(parameters: Mapping[str, object]) -> dict[str, object]:
     """The schema of the arguments of one function: an object in any case."""
-    return {"type": "object", **parameters}
+    kind = parameters.get("type")
+    # They are never null, which a list of types may name too.
+    among = isinstance(kind, list) and "object" in kind
+    return {"type": "object", **parameters, **({"type": "object"} if among else {})}
 
 
 class NotHeld(Exception):
