@@ -184,8 +184,13 @@ def test_the_commands_in_process(command: str, tmp_path: Path, capsys: pytest.Ca
     assert [len(row.samples) for row in report.rows] == [2] * (4 if command == "latency" else 2)
     floors = [row.floor is not None for row in report.rows]
     assert floors == ([True, True, False, False] if command == "latency" else [False, False])
-    shown = capsys.readouterr().out
-    assert all(row.what in shown for row in report.rows)
+    shown = capsys.readouterr()
+    assert all(row.what in shown.out for row in report.rows)
+    assert [line for line in shown.err.splitlines() if line.startswith("measuring ")] == [
+        f"measuring {row.what}"
+        for row in report.rows
+        if not row.what.startswith("in and output")  # comes of the same measurement as the row before it
+    ]
 
 
 def test_a_shape_and_a_model_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:

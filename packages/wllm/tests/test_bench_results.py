@@ -41,6 +41,15 @@ def test_what_no_clock_shows_is_no_row(samples: tuple[float, ...]) -> None:
         step("a", *samples)
 
 
+@pytest.mark.parametrize(("row", "line"), [
+    (step("a", 4.0, 2.0, 8.0, floor=1.0), "a: step: 4.00 ms, range 2.00 to 8.00, floor 1.00 (25%)"),
+    (step("a", 4.0), "a: step: 4.00 ms"),
+    (step("a", error="died"), "a: step: died"),
+])  # fmt: skip
+def test_a_row_by_itself_names_its_figures(row: Row, line: str) -> None:
+    assert row.line() == line
+
+
 def test_a_row_has_samples_or_an_error() -> None:
     with pytest.raises(BenchError, match="samples"):
         step("a", 1.0, error="died")

@@ -102,7 +102,7 @@ def _measure(
             model=f"{subject.name} {info.dtype}",
         )
         report.add(row)
-        complain(f"{row.engine}: {row.what}: {'  '.join(filter(None, row.cells()))}")
+        complain(row.line())
         if args.json is not None:
             report.save(args.json)
     if info.device.startswith("cuda"):

@@ -40,7 +40,7 @@ def compare(args: argparse.Namespace) -> int:
 
     def enter(row: Row) -> None:
         report.add(row)
-        complain(f"{row.engine}: {row.what}: {'  '.join(filter(None, row.cells()))}")
+        complain(row.line())
         if args.json is not None:
             report.save(args.json)
 

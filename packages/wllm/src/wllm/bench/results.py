@@ -82,6 +82,12 @@ class Row:
             reached = f"{_number(self.floor)} ({share:.0%})"
         return f"{_number(self.value)} {self.unit}", spread, reached
 
+    def line(self) -> str:
+        """The row by itself, for a terminal in which the table is still to come."""
+        value, spread, reached = self.cells()
+        told = [value, spread and f"range {spread}", reached and f"floor {reached}"]
+        return f"{self.engine}: {self.what}: {', '.join(filter(None, told))}"
+
 
 @dataclass(slots=True)
 class Report:

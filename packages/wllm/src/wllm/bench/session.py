@@ -45,6 +45,7 @@ class Session:
         info = engine.llm.model_info
         check_context(measurements, info.max_model_len)
         for measurement in measurements:
+            complain(f"measuring {measurement.what}")
             before = engine.llm.stats().preemptions_total
             samples = take_samples(measurement, engine, info.vocab_size, self._args.seed, self._args.repeats)
             preemptions = engine.llm.stats().preemptions_total - before
@@ -64,7 +65,7 @@ class Session:
     def add(self, row: Row) -> None:
         """Enter a row, show it and save the report."""
         self.report.add(row)
-        complain(f"{row.engine}: {row.what}: {'  '.join(filter(None, row.cells()))}")
+        complain(row.line())
         if self._args.json is not None:
             self.report.save(self._args.json)
 
