@@ -8,6 +8,7 @@ import pytest
 
 from wllm_api.errors import GrammarError
 from wllm_api.grammars.endings import check_endings
+from wllm_api.tools import calls_schema
 
 TEXT = {"type": "string"}
 SELF = {"$ref": "#/$defs/a"}
@@ -38,6 +39,13 @@ def an_object(*required: str, **properties: Any) -> dict[str, Any]:
             an_object(next={"type": "array", "items": [{"$ref": "#"}], "minItems": 1}) | {"required": ["next"]},
             "the top",
         ),
+        (of_itself(an_object("next", next=SELF) | {"type": ["object"]}), "the top"),
+        (of_itself({"type": ["array"], "items": SELF, "minItems": 1}), "the top"),
+        (of_itself({"type": "array", "items": [True], "additionalItems": SELF, "minItems": 2}), "the top"),
+        (of_itself({"type": "object", "additionalProperties": SELF, "minProperties": 1}), "the top"),
+        (of_itself({"type": "object", "additionalProperties": SELF, "required": ["b"]}), "the top"),
+        ({"anyOf": [an_object("a", a={"$ref": "#/anyOf/0"}), TEXT]}, "/anyOf/0"),
+        (calls_schema({"f": an_object("a", a={"$ref": "#"})}, max_calls=1), "the top"),
         ({"properties": {"x~/y": {"allOf": [{"$ref": "#/properties/x~0~1y"}]}}}, "/properties/x~0~1y"),
     ],
 )
@@ -53,6 +61,9 @@ def test_without_end(schema: dict[str, Any], place: str) -> None:
         of_itself(an_object("next", next={"anyOf": [SELF, {"type": "null"}]})),
         of_itself({"type": "array", "items": SELF}),
         of_itself({"type": "array", "prefixItems": [TEXT, SELF], "minItems": 1}),
+        of_itself({"type": "array", "prefixItems": [True, SELF], "minItems": 1}),
+        of_itself({"type": "object", "properties": {"a": TEXT}, "additionalProperties": SELF, "minProperties": 1}),
+        {"anyOf": [{"$ref": f"#/anyOf/{step}"} for step in ("2", "01x", "\u00b2", "9" * 5000)]},
         of_itself({"anyOf": [SELF, TEXT]}),
         of_itself({"anyOf": [SELF, True]}),
         # Another type than the one that asks for itself.

@@ -50,16 +50,34 @@ def _needs(schema: Schema, part: Schema) -> Iterator[list[Schema]]:
         branches = part.get(keyword)
         if isinstance(branches, list) and all(isinstance(one, Mapping) for one in branches):
             yield branches
+    kind = part.get("type")
+    only = kind[0] if isinstance(kind, list) and len(kind) == 1 else kind
+    if only == "object":
+        inside = _needed_properties(part)
+    elif only == "array":
+        inside = _needed_items(part)
+    else:
+        inside = []
+    yield from ([one] for one in inside if isinstance(one, Mapping))
+
+
+def _needed_properties(part: Schema) -> list[object]:
     required, properties = part.get("required"), part.get("properties")
-    if part.get("type") == "object" and isinstance(required, list) and isinstance(properties, Mapping):
-        for name in required:
-            value = properties.get(name) if isinstance(name, str) else None
-            if isinstance(value, Mapping):
-                yield [value]
-    least, items = part.get("minItems"), part.get("items")
-    if part.get("type") == "array" and isinstance(least, int):
-        first = [*listed(part, "prefixItems"), *listed(part, "items")]
-        for one in first[:least]:
-            yield [one]
-        if least > len(first) and isinstance(items, Mapping):
-            yield [items]
+    named = properties if isinstance(properties, Mapping) else {}
+    others = None if part.get("patternProperties") else part.get("additionalProperties")
+    needed = (
+        [named.get(name, others) for name in required if isinstance(name, str)] if isinstance(required, list) else []
+    )
+    least = part.get("minProperties")
+    if isinstance(least, int) and least > len(named):
+        needed.append(others)
+    return needed
+
+
+def _needed_items(part: Schema) -> list[object]:
+    least, items, prefix = part.get("minItems"), part.get("items"), part.get("prefixItems")
+    if not isinstance(least, int) or least < 1:
+        return []
+    first = [*(prefix if isinstance(prefix, list) else []), *(items if isinstance(items, list) else [])]
+    others = part.get("additionalItems") if isinstance(items, list) else items
+    return [*first[:least], *([others] if least > len(first) else [])]

@@ -91,7 +91,11 @@ def referred(schema: Schema, part: Schema) -> Schema | None:
         return None
     found: object = schema
     for step in reference.split("/")[1:]:
-        found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+        if isinstance(found, list):
+            inside = step.isascii() and step.isdecimal() and len(step) < 6 and int(step) < len(found)
+            found = found[int(step)] if inside else None
+        else:
+            found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
     return found if isinstance(found, Mapping) and (reference == "#" or "/" in reference) else None
 
 
