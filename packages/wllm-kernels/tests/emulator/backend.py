@@ -39,7 +39,6 @@ HERE = Path(__file__).parent
 CSRC = Path(compiler.__file__).parent.parent / "csrc"
 Change = Callable[[str, str], str]  # from a file's name and text to the text to compile
 GUARD_BYTES = 1024 * 1024
-END_BYTES = 64 * 1024
 # No contraction of a * b + c: what a kernel wants fused it says. Traps become an EmulatorError. Locals without a value
 # get a conspicuous one.
 OPTIONS = (
@@ -141,18 +140,11 @@ class Emulator:
         return copy
 
     def _regions(self) -> ctypes.Array[ctypes.c_uint64]:
-        """Address and size of each guarded tensor that still exists: of a long one both ends, since pages cost time."""
+        """Address and size of each guarded tensor that still exists."""
         self._guarded = [guarded for guarded in self._guarded if guarded[0]() is not None]
-        ends = [
-            number
-            for _, address, size in self._guarded
-            for number in (
-                (address, size)
-                if size <= 2 * END_BYTES
-                else (address, END_BYTES, address + size - END_BYTES, END_BYTES)
-            )
-        ]
-        return (ctypes.c_uint64 * len(ends))(*ends)
+        return (ctypes.c_uint64 * (2 * len(self._guarded)))(
+            *(number for _, address, size in self._guarded for number in (address, size))
+        )
 
     def load(self, name: str, source: str) -> ctypes.CDLL:
         """Compile a source, or take it from the folder."""

@@ -109,11 +109,17 @@ static const Region* regions;
 static int num_regions;
 static bool overlaps, hidden;
 
+// Of a long region both ends: every page costs time.
 static void hide(bool now) {
+  constexpr u64 END = 64 * 1024;
   if (now == hidden) return;
   hidden = now;
+  const int protection = now ? PROT_NONE : PROT_READ | PROT_WRITE;
   for (int i = 0; i < num_regions; i++) {
-    mprotect(regions[i].address, regions[i].size, now ? PROT_NONE : PROT_READ | PROT_WRITE);
+    const Region& region = regions[i];
+    const u64 end = region.size > 2 * END ? END : region.size;
+    mprotect(region.address, end, protection);
+    if (end < region.size) mprotect((u8*)region.address + region.size - end, end, protection);
   }
 }
 
