@@ -9,10 +9,11 @@ def test_arguments_are_an_object_in_any_case() -> None:
 
 
 def test_references_move_with_their_schema() -> None:
-    tool = {"$defs": {"c": {"type": "string"}}, "properties": {"a": {"$ref": "#/$defs/c"}, "b": {"enum": ["#"]}}}
+    data = {"enum": ["#", {"$ref": "#"}]}
+    tool = {"$defs": {"c": {"type": "string"}}, "properties": {"a": {"$ref": "#/$defs/c"}, "b": data}}
     schema = calls_schema({"now": {}, "f": tool}, max_calls=1)
     assert schema["maxItems"] == 1
     call = schema["items"]["anyOf"][1]  # type: ignore[index]
     place = "#/items/anyOf/1/properties/parameters/$defs/c"
-    assert call["properties"]["parameters"]["properties"] == {"a": {"$ref": place}, "b": {"enum": ["#"]}}
+    assert call["properties"]["parameters"]["properties"] == {"a": {"$ref": place}, "b": data}
     assert call["properties"]["name"] == {"const": "f"}

@@ -100,8 +100,9 @@ class OfflinePooler:
 
 
 def _cosine(first: Vector, second: Vector) -> float:
+    product: float = sum(map(mul, first, second))
     # Vectors of float32 are a little longer than 1 at times.
-    return min(1.0, max(-1.0, sum(map(mul, first, second))))
+    return min(1.0, max(-1.0, product))
 
 
 def run_pool(request: Pool, step: Callable[[], list[TokenEvent]], *, use_tqdm: bool) -> list[Vector]:

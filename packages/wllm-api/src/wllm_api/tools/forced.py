@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
+from wllm_api.grammars.schema_rules import rewritten
 from wllm_api.tools.call_form import Tools, arguments_schema
 from wllm_api.tools.calls import begin, json_calls
 from wllm_api.tools.parser import Script
@@ -57,14 +58,11 @@ def _call_schema(number: int, name: str, parameters: Mapping[str, object]) -> Sc
     }
 
 
-def _moved(value: object, place: str) -> object:
-    if isinstance(value, Mapping):
-        return {
-            key: place + item.removeprefix("#")
-            if key == "$ref" and isinstance(item, str) and item.startswith("#")
-            else _moved(item, place)
-            for key, item in value.items()
-        }
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_moved(item, place) for item in value]
-    return value
+def _moved(schema: Mapping[str, object], place: str) -> Mapping[str, object]:
+    def with_moved_reference(part: Mapping[str, object]) -> Mapping[str, object]:
+        reference = part.get("$ref")
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            return part
+        return {**part, "$ref": place + reference.removeprefix("#")}
+
+    return rewritten(schema, with_moved_reference)
