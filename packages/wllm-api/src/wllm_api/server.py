@@ -19,6 +19,7 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
+from wllm_api.heaps import share_heaps
 from wllm_api.http_errors import ExposedWithoutKey, PortUnavailable
 from wllm_api.protocol import PromptProtocol
 from wllm_api.serving import Serving
@@ -55,6 +56,7 @@ def serve(
             f"Other machines can reach {host}, and the server has no API key. Give it one with --api-key, "
             "listen on 127.0.0.1, or say --no-auth if everybody may use it."
         )
+    share_heaps()
     sockets = bind_sockets(host, port)
     url = _url(sockets[0])
     if ollama_port is not None:
