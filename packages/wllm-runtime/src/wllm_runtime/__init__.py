@@ -7,6 +7,21 @@ rest, through `wllm_runtime.engine.create_engine`.
 from __future__ import annotations
 
 from wllm_runtime.config import EngineConfig
-from wllm_runtime.errors import ConfigError, OutOfMemory, RuntimeLibraryError, UnsupportedModel, WeightsError
+from wllm_runtime.errors import (
+    ConfigError,
+    OutOfMemory,
+    RuntimeLibraryError,
+    StoreError,
+    UnsupportedModel,
+    WeightsError,
+)
 
-__all__ = ["ConfigError", "EngineConfig", "OutOfMemory", "RuntimeLibraryError", "UnsupportedModel", "WeightsError"]
+__all__ = [
+    "ConfigError",
+    "EngineConfig",
+    "OutOfMemory",
+    "RuntimeLibraryError",
+    "StoreError",
+    "UnsupportedModel",
+    "WeightsError",
+]

@@ -4,7 +4,8 @@ RuntimeLibraryError
 ├── ConfigError (ValueError)     an engine setting that cannot be met
 ├── UnsupportedModel             a model that this version does not run
 ├── WeightsError                 tensors missing, unexpected or of the wrong shape
-└── OutOfMemory                  the model or its KV cache does not fit
+├── OutOfMemory                  the model or its KV cache does not fit
+└── StoreError                   a model on disk that is not there, or not wLLM's to delete
 """
 
 from __future__ import annotations
@@ -28,3 +29,7 @@ class WeightsError(RuntimeLibraryError):
 
 class OutOfMemory(RuntimeLibraryError):
     """The model or its KV cache does not fit into memory."""
+
+
+class StoreError(RuntimeLibraryError):
+    """No model on this disk has the name, or it is not wLLM's to delete."""

@@ -20,6 +20,7 @@ import pytest
 from wllm_runtime.checkpoint import CheckpointError, DamagedCheckpoint, DownloadFailed, ModelNotFound, open_checkpoint
 from wllm_runtime.checkpoint.hub import download
 from wllm_runtime.checkpoint.sentence_modules import read_modules
+from wllm_runtime.stores.download_record import is_own, recorded
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -268,3 +269,71 @@ def test_a_full_disk(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.file_download, "http_get", refuse)
     with pytest.raises(DownloadFailed, match=r"is full.*HF_HOME"):
         download("org/tiny")
+
+
+def repository(hub: Hub) -> Path:
+    return Path(huggingface_hub.constants.HF_HUB_CACHE, "models--org--tiny")
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_what_was_downloaded_is_ours(links: bool, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not links:
+        monkeypatch.setattr(huggingface_hub.file_download, "are_symlinks_supported", lambda folder=None: False)
+    hub.files |= {"modules.json": json.dumps(MODULES).encode(), "1_Pooling/config.json": b'{"pooling_mode": "cls"}'}
+    download("org/tiny")
+    assert is_own(repository(hub))
+    download("org/tiny")
+    assert is_own(repository(hub))
+
+
+def test_what_others_downloaded_is_not_ours(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    huggingface_hub.snapshot_download("org/tiny", allow_patterns=["config.json"])
+    download("org/tiny")
+    assert not is_own(repository(hub))
+    huggingface_hub.snapshot_download("org/tiny")
+    download("org/tiny")
+    assert not is_own(repository(hub))
+
+
+def test_a_wholly_cached_model_of_others_gets_no_record(hub: Hub) -> None:
+    huggingface_hub.snapshot_download("org/tiny")
+    before = sorted(path.name for path in repository(hub).iterdir())
+    download("org/tiny")
+    assert sorted(path.name for path in repository(hub).iterdir()) == before
+
+
+def test_what_others_add_to_ours_is_not_ours(hub: Hub) -> None:
+    download("org/tiny")
+    huggingface_hub.snapshot_download("org/tiny", allow_patterns=["README.md"])
+    assert not is_own(repository(hub))
+    download("org/tiny")
+    assert not is_own(repository(hub))
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_what_a_killed_download_brought_is_ours(others: bool, hub: Hub) -> None:
+    if others:
+        huggingface_hub.snapshot_download("org/tiny", allow_patterns=["config.json"])
+    killed = recorded(repository(hub))
+    killed.__enter__()
+    huggingface_hub.snapshot_download("org/tiny", allow_patterns=["config.json", "tokenizer.json"])
+    del killed  # nothing after it ran
+    assert is_own(repository(hub)) is not others
+    download("org/tiny")
+    assert is_own(repository(hub)) is not others
+
+
+def test_an_id_that_is_not_there_leaves_nothing(hub: Hub) -> None:
+    with pytest.raises(ModelNotFound):
+        download("org/missing")
+    assert not Path(huggingface_hub.constants.HF_HUB_CACHE, "models--org--missing").exists()
+
+
+def test_a_record_that_cannot_be_written_stops_nothing(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", refuse)
+        assert (download("org/tiny") / "config.json").is_file()
+    assert not is_own(repository(hub))

@@ -10,6 +10,7 @@ from wllm.bench.command import add_bench
 from wllm.console import complain, use_utf8
 from wllm.doctor.command import add_doctor
 from wllm.flags import add_engine_flags, engine_settings
+from wllm.models.command import add_models
 from wllm.server_flags import add_server_flags
 
 EPILOG = """examples:
@@ -17,6 +18,7 @@ EPILOG = """examples:
   wllm serve Qwen/Qwen2.5-0.5B-Instruct        a model from the hub
   wllm serve C:\\models\\small.gguf --port 9000  a file
   wllm chat                                    talk to a model in the terminal
+  wllm models list                             what is on this disk: hub cache, Ollama, LM Studio
   wllm bench latency --shape qwen2.5-0.5b      how fast a model of these sizes runs here; no download
   wllm doctor                                  what is wrong here, and how to mend it"""
 
@@ -28,7 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args, unknown = parser.parse_known_args(argv)
     if unknown:
         # argparse itself does not say of which command.
-        command = " ".join(filter(None, ["wllm", args.command, getattr(args, "bench_command", None)]))
+        below = getattr(args, "bench_command", None) or getattr(args, "models_command", None)
+        command = " ".join(filter(None, ["wllm", args.command, below]))
         parser.error(f"{command} does not know {' '.join(unknown)}; `{command} --help` lists what it knows")
     if args.version:
         return _version()
@@ -59,6 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_serve(commands)
     _add_chat(commands)
     add_bench(commands)
+    add_models(commands)
     add_doctor(commands)
     return parser
 

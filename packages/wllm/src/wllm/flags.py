@@ -155,7 +155,8 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
         "model",
         nargs="?",
         metavar="MODEL",
-        help="hub id, local directory, or .gguf file (default: a small model, SmolLM2-135M-Instruct)",
+        help="hub id, local directory, .gguf file, or name of a model of Ollama or LM Studio on this disk "
+        "(default: a small model, SmolLM2-135M-Instruct)",
     )
     group = parser.add_argument_group("engine")
     for flag, options in _ENGINE_FLAGS:

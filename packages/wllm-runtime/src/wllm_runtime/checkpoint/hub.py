@@ -18,10 +18,11 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.file_download import are_symlinks_supported
+from huggingface_hub.file_download import are_symlinks_supported, repo_folder_name
 
 from wllm_runtime.checkpoint.errors import CheckpointError, DownloadFailed, ModelNotFound
 from wllm_runtime.checkpoint.sentence_modules import module_folders
+from wllm_runtime.stores.download_record import recorded
 
 logger = logging.getLogger(__name__)
 
@@ -42,22 +43,9 @@ def download(repo_id: str, *, revision: str | None = None, weights: bool = True)
     where = f"{repo_id!r}" + (f" at revision {revision!r}" if revision else "")
     patterns = _SETTINGS + (_WEIGHTS if weights else [])
     try:
-        directory = snapshot_download(
-            repo_id,
-            revision=revision,
-            allow_patterns=patterns,
-            ignore_patterns=_IGNORED,
-            library_name="wllm",
-        )
-        # Those of sentence-transformers keep modules in folders of their own, some the transformer too.
-        folders = module_folders(Path(directory))
-        if folders:
-            snapshot_download(
-                repo_id,
-                revision=revision,
-                allow_patterns=[f"{folder}/{pattern}" for folder in folders for pattern in patterns],
-                library_name="wllm",
-            )
+        repository = repo_folder_name(repo_id=repo_id, repo_type="model")
+        with recorded(Path(constants.HF_HUB_CACHE, repository)):
+            directory = _fetch(repo_id, revision, patterns)
     except CheckpointError:
         raise
     except GatedRepoError as error:
@@ -97,6 +85,26 @@ def download(repo_id: str, *, revision: str | None = None, weights: bool = True)
     if not are_symlinks_supported(constants.HF_HUB_CACHE):
         logger.info("No symbolic links here: several revisions of a model do not share their files in the cache.")
     return Path(directory)
+
+
+def _fetch(repo_id: str, revision: str | None, patterns: list[str]) -> str:
+    directory = snapshot_download(
+        repo_id,
+        revision=revision,
+        allow_patterns=patterns,
+        ignore_patterns=_IGNORED,
+        library_name="wllm",
+    )
+    # Those of sentence-transformers keep modules in folders of their own, some the transformer too.
+    folders = module_folders(Path(directory))
+    if folders:
+        snapshot_download(
+            repo_id,
+            revision=revision,
+            allow_patterns=[f"{folder}/{pattern}" for folder in folders for pattern in patterns],
+            library_name="wllm",
+        )
+    return directory
 
 
 def _is_disk_full(error: OSError) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,9 @@ from typing import get_args
 from wllm_runtime.checkpoint.directory import open_directory
 from wllm_runtime.checkpoint.errors import DamagedCheckpoint, ModelNotFound, UnsupportedCheckpoint
 from wllm_runtime.checkpoint.interface import Checkpoint, LoadFormat
+from wllm_runtime.stores import find, near
+
+logger = logging.getLogger(__name__)
 
 _HUB_ID = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
 
@@ -22,7 +26,7 @@ def open_checkpoint(
     load_format: LoadFormat = "auto",
     skip_tokenizer: bool = False,
 ) -> Checkpoint:
-    """Opens a local directory, a .gguf file or, if there is no such path, a hub id; raises a `CheckpointError`.
+    """Opens the directory or .gguf file that `locate` finds; raises a `CheckpointError`.
 
     `model` comes from the person who starts the engine, never from a request. "dummy" opens no weight files.
     """
@@ -38,7 +42,10 @@ def open_checkpoint(
 
 
 def locate(model: str | Path, *, revision: str | None = None, load_format: LoadFormat = "auto") -> Path:
-    """The directory or file of `model`, downloaded if it is a hub id; raises a `CheckpointError`."""
+    """The directory or file of `model`; raises a `CheckpointError`.
+
+    What is no path is a hub id, which is downloaded, or the name of a model that Ollama or LM Studio has here.
+    """
     path = Path(model).expanduser()
     with _readable(path):
         if not _exists(path):
@@ -63,13 +70,34 @@ def _exists(path: Path) -> bool:
 
 def _download(model: str, path: Path, revision: str | None, load_format: LoadFormat) -> Path:
     if not _HUB_ID.fullmatch(model) or model.lower().endswith(".gguf"):
-        raise ModelNotFound(
-            f"There is no file or directory {path} (looked in {Path.cwd()}), and {model!r} is no hub id of the form "
-            "'organisation/name'. Check the spelling."
-        )
+        return _stored(model, path)
     from wllm_runtime.checkpoint.hub import download  # local models must start without the hub's libraries
 
     return download(model, revision=revision, weights=load_format != "dummy")
+
+
+def _stored(model: str, path: Path) -> Path:
+    found = find(model, logger.info)
+    if found is None:
+        tip = ", ".join(near(model, logger.info))
+        raise ModelNotFound(
+            f"There is no file or directory {path} (looked in {Path.cwd()}), no model {model!r} in the hub's cache, "
+            f"Ollama's or LM Studio's folders, and it is no hub id of the form 'organisation/name'. "
+            + (f"Near it on this disk: {tip}." if tip else "Check the spelling, or look for it on the hub.")
+            + " `wllm models list` shows what is here."
+        )
+    if not found.is_servable:
+        raise UnsupportedCheckpoint(
+            f"{found.name} cannot be served from {found.path}: {found.note or found.format}. "
+            "Fetch it again, or take a model that has one GGUF file or safetensors."
+        )
+    if found.source == "ollama":
+        logger.warning(
+            "%s is Ollama's, read in place. The template, system message and parameters that Ollama keeps beside the "
+            "file are not used: those of the file itself are.",
+            found.name,
+        )
+    return found.path
 
 
 def _only_gguf_in(directory: Path) -> Path | None:

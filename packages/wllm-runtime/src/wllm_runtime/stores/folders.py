@@ -1,0 +1,62 @@
+"""Model files below a folder: directories of safetensors, and GGUF files, each named by its place in the folder."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+from wllm_runtime.stores.stored_model import OnTrouble, Source, StoredModel
+
+_PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
+
+
+def models_below(root: Path, source: Source, on_trouble: OnTrouble) -> Iterator[StoredModel]:
+    """The models at or below `root`. Links to folders are not followed: they may lead in a circle."""
+    for folder, files in files_below(root, on_trouble):
+        place = PurePosixPath(folder.relative_to(root).as_posix())
+        weights = [name for name in files if name.lower().endswith(".safetensors")]
+        if weights and "config.json" in files:
+            name = root.name if folder == root else str(place)
+            yield StoredModel(name, folder, sum(files.values()), "safetensors", source)
+        ggufs = {str(place / name): (folder / name, size) for name, size in files.items()}
+        yield from gguf_models(ggufs, source)
+
+
+def files_below(root: Path, on_trouble: OnTrouble) -> Iterator[tuple[Path, dict[str, int]]]:
+    """Each folder at or below `root` with its files' names and bytes, in order of names; none without a root."""
+    if not root.exists():
+        return
+    for folder, folders, names in os.walk(root, onerror=lambda error: on_trouble(f"{error} (not looked into)")):
+        folders.sort()
+        sizes = {}
+        for name in sorted(names):
+            try:
+                sizes[name] = Path(folder, name).stat().st_size
+            except OSError as error:  # a link to nothing, or a file that has just gone
+                on_trouble(f"{error} (left out)")
+        yield Path(folder), sizes
+
+
+def gguf_models(files: Mapping[str, tuple[Path, int]], source: Source) -> Iterator[StoredModel]:
+    """The models among `files`, which maps names to paths and bytes: the parts of a split one are one model."""
+    parts: dict[tuple[str, int], list[str]] = defaultdict(list)
+    for name, (path, num_bytes) in sorted(files.items()):
+        # mmproj files are what llama.cpp reads images with, beside a model.
+        if path.suffix.lower() != ".gguf" or path.name.lower().startswith("mmproj"):
+            continue
+        if part := _PART.fullmatch(name):
+            parts[part[1], int(part[3])].append(name)
+        else:
+            yield StoredModel(name, path, num_bytes, "gguf", source)
+    for (_, count), names in parts.items():
+        yield StoredModel(
+            names[0],
+            files[names[0]][0],
+            sum(files[name][1] for name in names),
+            "gguf" if len(names) == count else "incomplete",
+            source,
+            note=f"{len(names)} of {count} parts" if len(names) != count else f"{count} parts",
+        )
