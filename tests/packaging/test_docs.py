@@ -68,7 +68,7 @@ def test_commands_and_their_flags_are_there(page: Path) -> None:
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     lines = re.findall(r"^(?:\S*[/\\])?(wllm(?:\.exe)? [a-z].*)", text, re.MULTILINE)
     for words in (line.split() for line in [*lines, *re.findall(r"`(wllm [a-z][^`]*)`", text)]):
-        command = " ".join(words[: 3 if words[1] == "bench" else 2])
+        command = " ".join(words[: 3 if words[1] in ("bench", "models") else 2])
         assert command in flags
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= flags[command]
     if page.parent.name == "docs":

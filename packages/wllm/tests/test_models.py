@@ -13,9 +13,12 @@ import pytest
 from huggingface_hub import constants
 
 from wllm.cli import main
+from wllm.models.listing import table
+from wllm_runtime.stores import StoredModel
 from wllm_runtime.stores.download_record import recorded
 
 COMMIT = "0123abcd" * 5
+PAGE = Path(__file__).parents[3] / "docs" / "models.md"
 
 
 def write(path: Path, data: bytes) -> Path:
@@ -60,6 +63,18 @@ def test_the_table(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "org/ours             1 MiB  safetensors  hub, by wLLM",
         "pub/repo/small.gguf  3 MiB  gguf         LM Studio",
     ]
+
+
+def test_the_page_shows_the_table() -> None:
+    mib = 2**20
+    models = [
+        StoredModel("llama3.2:latest", Path(), 1925 * mib, "gguf", "ollama"),
+        StoredModel("pub/Qwen3-4B-GGUF/Qwen3-4B-Q4_K_M.gguf", Path(), 2382 * mib, "gguf", "lm-studio"),
+        StoredModel("Qwen/Qwen2.5-0.5B-Instruct", Path(), 953 * mib, "safetensors", "hub", own=True),
+        StoredModel("Qwen/Qwen3-0.6B", Path(), 11 * mib, "incomplete", "hub", note="its weights have not arrived"),
+    ]
+    text = table(models)
+    assert f"```\n{text}\n```" in PAGE.read_text(encoding="utf-8"), text
 
 
 def test_the_document_for_programs(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

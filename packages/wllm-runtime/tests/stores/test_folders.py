@@ -65,6 +65,8 @@ def test_a_folder_that_is_a_model_itself(tmp_path: Path, list_models: Lister) ->
     models = list_models(tmp_path / "my model")
     assert models["my model"].path == tmp_path / "my model"
     assert models["deep/er/UPPER.GGUF"].format == "gguf"
+    fill(tmp_path / "cut", "config.json", "model-00002-of-00003.safetensors")
+    assert list_models(tmp_path / "cut")["cut"].format == "incomplete"
 
 
 def test_a_file_that_has_gone_is_told_and_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

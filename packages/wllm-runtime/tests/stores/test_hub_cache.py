@@ -31,13 +31,20 @@ def test_formats(add_cached: Writer, home: Path, list_models: Lister) -> None:
     half = add_cached("org/half", "config.json")
     (half.parent.parent / "blobs").mkdir()
     (half.parent.parent / "blobs" / "abc.incomplete").write_bytes(b"1")
+    parts = add_cached("org/parts", "model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors")
+    whole = add_cached("org/whole", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+    (whole.parent.parent / "blobs").mkdir()
+    (whole.parent.parent / "blobs" / "leftover.incomplete").write_bytes(b"1")
     models = list_models()
+    assert models["org/parts"].note == "1 of its files of weights missing"
     assert {name: (model.path, model.format, model.num_bytes) for name, model in models.items()} == {
         "org/plain": (plain, "safetensors", 10),
         "org/files/a.gguf": (files / "a.gguf", "gguf", 5),
         "org/files/deep/b.gguf": (files / "deep" / "b.gguf", "gguf", 5),
         "org/pickled": (models["org/pickled"].path, "other", 10),
         "org/half": (half, "incomplete", 5),
+        "org/parts": (parts, "incomplete", 10),
+        "org/whole": (whole, "safetensors", 10),
     }
     assert {model.source for model in models.values()} == {"hub"}
 

@@ -1,7 +1,8 @@
 """Models from the Hugging Face hub: the files that we need, into the hub's own cache.
 
-Owns the choice of files and the words for what can go wrong. Never fetches pickled weights, never runs code. A broken
-download goes on where it stopped; a second call finds the files in the cache, also without a network.
+Owns the choice of files and the words for what can go wrong. Never fetches pickled weights, never runs code. After a
+broken connection a file goes on where it stopped. A second call keeps the files that arrived wholly, and needs no
+network when all have.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ def download(repo_id: str, *, revision: str | None = None, weights: bool = True)
                 "HF_HOME to a folder on another disk."
             ) from error
         raise DownloadFailed(
-            f"The hub model {where} could not be downloaded: {type(error).__name__}: {_first_line(error)} What has "
-            "arrived is kept; start again to go on."
+            f"The hub model {where} could not be downloaded: {type(error).__name__}: {_first_line(error)} "
+            "Files that arrived wholly are kept; start again to go on."
         ) from error
     if not Path(directory, "config.json").is_file():
         raise ModelNotFound(

@@ -31,7 +31,7 @@ class _Record:
 def recorded(repository: Path) -> Iterator[None]:
     """Note as ours the files that come meanwhile into `repository`, a folder of the cache, which may not exist yet.
 
-    A process that is killed leaves a record that says so; the next download goes on with it.
+    A process that is killed leaves a record of what was there before; the next download takes that over.
     """
     found = _files(repository)
     record = _read(repository)

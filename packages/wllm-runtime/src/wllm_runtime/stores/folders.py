@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from wllm_runtime.stores.stored_model import OnTrouble, Source, StoredModel
 
-_PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
+_PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.(?:gguf|safetensors)", re.IGNORECASE)
 
 
 def models_below(root: Path, source: Source, on_trouble: OnTrouble) -> Iterator[StoredModel]:
@@ -20,7 +20,7 @@ def models_below(root: Path, source: Source, on_trouble: OnTrouble) -> Iterator[
         weights = [name for name in files if name.lower().endswith(".safetensors")]
         if weights and "config.json" in files:
             name = root.name if folder == root else str(place)
-            yield StoredModel(name, folder, sum(files.values()), "safetensors", source)
+            yield safetensors_model(name, folder, sum(files.values()), weights, source)
         ggufs = {str(place / name): (folder / name, size) for name, size in files.items()}
         yield from gguf_models(ggufs, source)
 
@@ -38,6 +38,19 @@ def files_below(root: Path, on_trouble: OnTrouble) -> Iterator[tuple[Path, dict[
             except OSError as error:  # a link to nothing, or a file that has just gone
                 on_trouble(f"{error} (left out)")
         yield Path(folder), sizes
+
+
+def safetensors_model(
+    name: str, path: Path, num_bytes: int, weights: Sequence[str], source: Source, *, own: bool = False
+) -> StoredModel:
+    """The model of a directory whose files of weights have these names, which tell how many there should be."""
+    parts = {part[1]: int(part[3]) for file in weights if (part := _PART.fullmatch(file))}
+    missing = sum(parts.values()) - sum(1 for file in weights if _PART.fullmatch(file))
+    if missing > 0:
+        return StoredModel(
+            name, path, num_bytes, "incomplete", source, own, f"{missing} of its files of weights missing"
+        )
+    return StoredModel(name, path, num_bytes, "safetensors", source, own)
 
 
 def gguf_models(files: Mapping[str, tuple[Path, int]], source: Source) -> Iterator[StoredModel]:

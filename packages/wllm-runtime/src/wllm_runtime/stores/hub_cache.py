@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wllm_runtime.stores.download_record import is_own
-from wllm_runtime.stores.folders import gguf_models
+from wllm_runtime.stores.folders import gguf_models, safetensors_model
 from wllm_runtime.stores.stored_model import OnTrouble, StoredModel
 
 if TYPE_CHECKING:
@@ -53,21 +53,14 @@ def _models(repository: CachedRepoInfo) -> Iterator[StoredModel]:
     ggufs = {f"{repository.repo_id}/{name}": (file.file_path, file.size_on_disk) for name, file in names.items()}
     found = list(gguf_models(ggufs, "hub"))
     yield from found
-    has_safetensors = any(name.endswith(".safetensors") for name in names)
-    if any((repository.repo_path / "blobs").glob("*.incomplete")):
-        format_, note = "incomplete", "a download did not end; the next one goes on"
-    elif has_safetensors:
-        format_, note = "safetensors", ""
+    own = is_own(repository.repo_path)
+    weights = [name for name in names if name.endswith(".safetensors")]
+    if weights:
+        yield safetensors_model(repository.repo_id, folder, repository.size_on_disk, weights, "hub", own=own)
+    elif any((repository.repo_path / "blobs").glob("*.incomplete")):
+        # Its name does not say of what; beside weights it may be a leftover of a process that was killed.
+        note = "its weights have not arrived"
+        yield StoredModel(repository.repo_id, folder, repository.size_on_disk, "incomplete", "hub", own, note)
     elif not found:
-        format_, note = "other", "no weights in safetensors or GGUF"
-    else:
-        return
-    yield StoredModel(
-        repository.repo_id,
-        folder,
-        repository.size_on_disk,
-        format_,
-        "hub",
-        own=is_own(repository.repo_path),
-        note=note,
-    )
+        note = "no weights in safetensors or GGUF"
+        yield StoredModel(repository.repo_id, folder, repository.size_on_disk, "other", "hub", own, note)

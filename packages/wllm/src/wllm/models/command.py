@@ -33,7 +33,7 @@ def add_models(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _add_folder(listing)
     listing.add_argument("--json", action="store_true", help="print one JSON document, with the paths")
     listing.set_defaults(run=_list)
-    pull = below.add_parser("pull", help="fetch a model from the hub, as `wllm serve` does; goes on where it stopped")
+    pull = below.add_parser("pull", help="fetch a model from the hub, as `wllm serve` does")
     pull.add_argument("name", metavar="NAME", help="hub id, such as Qwen/Qwen2.5-0.5B-Instruct")
     pull.add_argument("--revision", metavar="NAME", help="branch, tag or commit on the hub (default: main)")
     pull.set_defaults(run=_pull)
