@@ -1,15 +1,17 @@
-"""Ctrl+C ends a call between two steps, and the engine goes on."""
+"""Ctrl+C ends a call between two steps, and the engine goes on; a download it ends at once."""
 
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from wllm import LLM, SamplingParams
-from wllm.interrupts import deferred_interrupts
+from wllm.interrupts import deferred_interrupts, ending_interrupts
 from wllm_runtime.testing import save_tiny_llama
 
 
@@ -34,6 +36,23 @@ def test_an_error_of_the_block_comes_first() -> None:
     with pytest.raises(ArithmeticError), deferred_interrupts():
         signal.raise_signal(signal.SIGINT)
         raise ArithmeticError
+
+
+def test_a_download_ends_at_once_whatever_its_threads_do() -> None:
+    code = (
+        "import signal, threading, time; from wllm.interrupts import ending_interrupts;"
+        "threading.Thread(target=time.sleep, args=(100,)).start()\n"
+        "with ending_interrupts('bye'): signal.raise_signal(signal.SIGINT)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=50)
+    assert (done.returncode, done.stderr) == (130, "\nbye\n")
+
+
+def test_ctrl_c_is_itself_again_after_a_download() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with ending_interrupts("bye"):
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_other_threads_run_as_they_are() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import huggingface_hub
 import pytest
+from huggingface_hub.utils import WeakFileLock
 
 from wllm_runtime.checkpoint import CheckpointError, DamagedCheckpoint, DownloadFailed, ModelNotFound, open_checkpoint
 from wllm_runtime.checkpoint.hub import download
@@ -321,6 +322,22 @@ def test_what_a_killed_download_brought_is_ours(others: bool, hub: Hub) -> None:
     assert is_own(repository(hub)) is not others
     download("org/tiny")
     assert is_own(repository(hub)) is not others
+
+
+def test_parts_that_a_killed_download_left_are_deleted(hub: Hub) -> None:
+    cache = repository(hub).parent
+    blobs, locks = repository(hub) / "blobs", cache / ".locks" / repository(hub).name
+    names = ("old.00000000.incomplete", "etag.incomplete", "cut.0123abcd.incomplete", "busy.0123abcd.incomplete")
+    blobs.mkdir(parents=True)
+    (blobs / names[0]).write_bytes(b"somebody else's, from before")
+    killed = recorded(repository(hub))
+    killed.__enter__()
+    for name in names[1:]:
+        (blobs / name).write_bytes(b"1234")
+    locks.mkdir(parents=True)
+    with WeakFileLock(locks / "busy.lock"):  # as another download holds it
+        download("org/tiny")
+    assert sorted(path.name for path in blobs.glob("*.incomplete")) == sorted({*names} - {names[2]})
 
 
 def test_an_id_that_is_not_there_leaves_nothing(hub: Hub) -> None:

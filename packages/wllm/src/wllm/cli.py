@@ -10,6 +10,7 @@ from wllm.bench.command import add_bench
 from wllm.console import complain, use_utf8
 from wllm.doctor.command import add_doctor
 from wllm.flags import add_engine_flags, engine_settings
+from wllm.interrupts import INTERRUPTED
 from wllm.models.command import add_models
 from wllm.server_flags import add_server_flags
 
@@ -41,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(args.run(args))
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     except Exception as error:
         if not _is_for_the_user(error):
             raise

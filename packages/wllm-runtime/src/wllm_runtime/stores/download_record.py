@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from wllm_runtime.stores.leftovers import delete_leftovers, leftovers
+
 logger = logging.getLogger(__name__)
 
 _NAME = "wllm.json"
@@ -31,11 +33,15 @@ class _Record:
 def recorded(repository: Path) -> Iterator[None]:
     """Note as ours the files that come meanwhile into `repository`, a folder of the cache, which may not exist yet.
 
-    A process that is killed leaves a record of what was there before; the next download takes that over.
+    A process that is killed, as an engine is that still loads, leaves a record of what was there before. The next
+    download takes that over, and deletes the parts of files that have come since.
     """
-    found = _files(repository)
     record = _read(repository)
-    before = found if record.before is None else record.before
+    if record.before is None:
+        before = _files(repository) | leftovers(repository)
+    else:
+        before = record.before
+        delete_leftovers(repository, before)
     _write(repository, _Record(record.ours, before))
     try:
         yield

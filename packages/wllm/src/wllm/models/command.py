@@ -76,9 +76,11 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _pull(args: argparse.Namespace) -> int:
+    from wllm.interrupts import ending_interrupts
     from wllm_runtime.checkpoint import locate
 
-    path = locate(args.name, revision=args.revision)
+    with ending_interrupts("wllm models pull: stopped. Files that arrived wholly are kept; pull again to go on."):
+        path = locate(args.name, revision=args.revision)
     revision = f" --revision {args.revision}" if args.revision else ""
     say(f"{args.name} is in {path}\nserve it: wllm serve {args.name}{revision}")
     return 0
