@@ -1,4 +1,4 @@
-"""The terminal: UTF-8 with a replacement for what is none, and errors as one message instead of a traceback."""
+"""The terminal: UTF-8 with a replacement for what is none, errors as one message, settings and sizes as text."""
 
 from __future__ import annotations
 
@@ -32,3 +32,9 @@ def settings_table(rows: Sequence[tuple[str, str, str]]) -> str:
     name_width = max((len(name) for name, _, _ in rows), default=0)
     value_width = max((len(value) for _, value, _ in rows if len(value) <= 24), default=0)
     return "\n".join(f"  {name:<{name_width}}  {value:<{value_width}}  {reason}" for name, value, reason in rows)
+
+
+def size_text(num_bytes: float) -> str:
+    """A size in GiB, or in MiB below one."""
+    mib = num_bytes / 2**20
+    return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib:.0f} MiB"

@@ -43,9 +43,3 @@ class Check:
 
     name: str
     look: Callable[[Facts], Iterator[Finding]]
-
-
-def size_text(num_bytes: float) -> str:
-    """A size in GiB, or in MiB below one."""
-    mib = num_bytes / 2**20
-    return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib:.0f} MiB"

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wllm.console import complain, say
+from wllm.console import complain, say, size_text
 
 if TYPE_CHECKING:
     from wllm_runtime.stores import StoredModel
@@ -87,7 +87,6 @@ def _pull(args: argparse.Namespace) -> int:
 
 
 def _remove(args: argparse.Namespace) -> int:
-    from wllm.models.listing import size_text
     from wllm_runtime.stores import remove
 
     model = _named(args)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from wllm.doctor.finding import size_text
+from wllm.console import size_text
 from wllm_runtime.stores import StoredModel
 from wllm_runtime.stores.stored_model import Source
-
-__all__ = ["json_listing", "size_text", "table"]
 
 _OWNERS: Mapping[Source, str] = {
     "hub": "hub cache",

@@ -6,9 +6,10 @@ import os
 import sys
 from collections.abc import Iterator
 
+from wllm.console import size_text
 from wllm.doctor.driver import MINIMUM_VERSION
 from wllm.doctor.facts import Facts
-from wllm.doctor.finding import Finding, Verdict, size_text
+from wllm.doctor.finding import Finding, Verdict
 
 _GET_DRIVER = (
     "install a current driver from https://www.nvidia.com/drivers (R525 or newer; R570 for RTX 50, R580 for CUDA 13)"

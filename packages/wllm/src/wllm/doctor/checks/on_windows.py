@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from wllm.console import size_text
 from wllm.doctor import windows
 from wllm.doctor.checks.storage import model_cache
 from wllm.doctor.facts import Facts
-from wllm.doctor.finding import Finding, Verdict, size_text
+from wllm.doctor.finding import Finding, Verdict
 from wllm.doctor.shell_command import pip
 
 # Python brings the first two; torch needs the third, and from 2.14 on the last.

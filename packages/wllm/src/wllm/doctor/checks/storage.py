@@ -8,8 +8,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from wllm.console import size_text
 from wllm.doctor.facts import Facts
-from wllm.doctor.finding import Finding, Verdict, size_text
+from wllm.doctor.finding import Finding, Verdict
 
 _GIB = 2**30
 _CACHE_LEAST, _CACHE_ENOUGH = _GIB // 4, 20 * _GIB
