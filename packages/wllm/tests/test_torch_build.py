@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from stub_driver import AVAILABLE, preload
 
 from wllm import cli
 from wllm.doctor import torch_build
@@ -82,3 +84,19 @@ def test_serve_and_chat_tell_it_first(
     assert cli.main([command, "--device", device, "--max-num-seqs", "0"]) == 1
     first = capsys.readouterr().err.splitlines()[0]
     assert (first == "it stays idle") is (device == "auto")
+
+
+@pytest.mark.skipif(not AVAILABLE, reason="the stub driver needs a C compiler (gcc)")
+@pytest.mark.parametrize("command", ["serve", "chat"])
+def test_it_is_told_before_anything_slow_is_imported(command: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(preload(tmp_path, 13000), encoding="utf-8")
+    (tmp_path / "torch.py").write_text("version = None", encoding="utf-8")
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path, "LD_LIBRARY_PATH": str(tmp_path)}
+    words = [sys.executable, "-X", "importtime", "-m", "wllm", command, "--max-num-seqs", "0"]
+    done = subprocess.run(words, capture_output=True, encoding="utf-8", env=environment, timeout=120)
+    before, notice, after = done.stderr.partition("Stub GPU stays idle")
+    imported, later = ({line.rpartition("|")[2].strip() for line in text.splitlines()} for text in (before, after))
+    slow = {"asyncio", "fastapi", "jinja2", "numpy", "torch", "wllm_api", "wllm_runtime"}
+    assert notice and not imported & slow
+    assert "wllm.cli" in imported and later & slow, done.stderr

@@ -84,6 +84,20 @@ def build(folder: Path, *options: str) -> Path:
     return path
 
 
+def preload(folder: Path, version: int) -> str:
+    """Build the library into `folder` and tell what a Python runs first that shall find it as its driver, with one GPU.
+
+    Linux finds the driver of a program by LD_LIBRARY_PATH, which must name `folder`.
+    """
+    library = folder / ("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    build(folder).replace(library)
+    return (
+        "import ctypes\n"
+        f"fields = (ctypes.c_int * 3).in_dll(ctypes.CDLL({str(library)!r}), 'stub')\n"
+        f"fields[1], fields[2] = {version}, 89  # as in Stub\n"
+    )
+
+
 class StubTorch:
     """The part of torch that the loader uses: GPUs, the current one, and streams 7000, 7001, .."""
 

@@ -92,9 +92,9 @@ def _add_chat(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def _serve(args: argparse.Namespace) -> int:
+    _tell_of_an_idle_gpu(args.device)
     from wllm.serve import ServeOptions, serve
 
-    _tell_of_an_idle_gpu(args.device)
     options = ServeOptions(
         host=args.host,
         port=args.port,
@@ -117,9 +117,9 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _chat(args: argparse.Namespace) -> int:
+    _tell_of_an_idle_gpu(args.device)
     from wllm.chat import chat
 
-    _tell_of_an_idle_gpu(args.device)
     settings = {"model": args.model, **engine_settings(args)}
     return chat(settings, system=args.system, temperature=args.temperature, max_tokens=args.max_tokens)
 
