@@ -9,16 +9,37 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from wllm_runtime import nvml
+from wllm_runtime import dxgi, nvml
+
+
+class CountingAdapter:
+    """What DXGI says on Windows: the budget left, and the host memory held."""
+
+    def __init__(self, free: int) -> None:
+        self.free, self.held = free, 0
+        self.open = True
+
+    def free_memory(self) -> int:
+        return self.free
+
+    def host_memory(self) -> int:
+        return self.held
+
+    def close(self) -> None:
+        self.open = False
 
 
 class CountingDevice:
-    """Counts bytes as torch's allocator and the driver would; `others` belong to other programs."""
+    """Counts bytes as torch's allocator and the driver would; `others` belong to other programs.
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, total: int, others: int = 0) -> None:
+    `budget` is what Windows grants beyond what is held, None for a system without DXGI.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, total: int, others: int = 0, budget: int | None = None) -> None:
         self.total, self.others = total, others
         self.outside = self.reserved = self.cached = self.peak = 0
         self.fraction = 1.0
+        self.adapter = None if budget is None else CountingAdapter(budget)
         for name in (
             "mem_get_info",
             "memory_reserved",
@@ -31,6 +52,7 @@ class CountingDevice:
             monkeypatch.setattr(torch.cuda, name, getattr(self, name))
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="11-22"))
         monkeypatch.setattr(nvml, "free_memory", lambda uuid: None)
+        monkeypatch.setattr(dxgi, "open_adapter", lambda index: self.adapter)
 
     def take(self, num_bytes: int) -> None:
         self.reserved += num_bytes

@@ -33,10 +33,20 @@ def test_the_reserve_of_a_desktop_is_larger(platform: str, total_gib: int, mib: 
     assert reserve(total_gib * GIB, platform) == mib * MIB
 
 
-def test_the_lower_figure_counts() -> None:
+def test_the_lowest_figure_counts() -> None:
     assert FreeMemory(total=10, driver=8, nvml=None).free == 8
     assert FreeMemory(total=10, driver=8, nvml=6).free == 6
     assert FreeMemory(total=10, driver=5, nvml=6).free == 5
+    assert FreeMemory(total=10, driver=5, nvml=6, dxgi=4).free == 4
+    assert FreeMemory(total=10, driver=8, nvml=None, dxgi=9).free == 8
+    assert FreeMemory(total=10, driver=8, nvml=7, dxgi=0).free == 0
+
+
+def test_the_figures_are_told() -> None:
+    free = FreeMemory(total=12000 * MIB, driver=11000 * MIB, nvml=10000 * MIB, dxgi=9500 * MIB)
+    row = device_budget(free, NEEDS, 0.9).rows[0]
+    assert row[1] == "9,500 MiB"
+    assert row[2].endswith("the driver says 11,000, NVML says 10,000, DXGI says 9,500")
 
 
 def test_the_budget_is_a_share_of_what_is_free_less_all_needs() -> None:
@@ -72,6 +82,17 @@ def test_torch_may_take_what_is_free_less_the_reserve(counting_device: Make) -> 
     assert device.fraction * device.total == pytest.approx(10 * GIB - reserve(12 * GIB))
     gpu.release()
     assert device.fraction == 1.0
+
+
+def test_windows_budget_counts_and_spilled_memory_is_seen(counting_device: Make) -> None:
+    device = counting_device(total=12 * GIB, budget=7 * GIB)
+    gpu = GpuMemory(CUDA, 0.9)
+    assert gpu.at_start == FreeMemory(12 * GIB, 12 * GIB, None, 7 * GIB)
+    assert device.fraction * device.total == pytest.approx(7 * GIB - reserve(12 * GIB))
+    device.adapter.held = GIB  # pinned while it loads
+    assert gpu.spilled() == 0
+    gpu.release()
+    assert not device.adapter.open
 
 
 def test_weights_that_cannot_fit_are_refused_before_they_are_loaded(counting_device: Make) -> None:

@@ -210,6 +210,21 @@ def test_memory_that_ends_while_starting_is_told(
         create_engine(config_of(tmp_path))
 
 
+def test_memory_that_windows_moves_is_among_the_counters(
+    device: Any, counting_device: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_tiny_llama(tmp_path)
+    monkeypatch.setattr("wllm_runtime.spill._INTERVAL_S", 0.0)
+    adapter = counting_device(total=12 * GIB, budget=10 * GIB).adapter
+    engine = create_engine(config_of(tmp_path))
+    assert engine.stats().gpu_spilled_bytes == 0
+    adapter.held = GIB
+    assert engine.stats().gpu_spilled_bytes == GIB
+    engine.close()
+    assert not adapter.open
+    assert engine.stats().gpu_spilled_bytes == GIB
+
+
 def test_the_largest_step_has_its_memory_before_graphs_take_any(
     device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,6 +122,7 @@ class EngineCollector(Collector):
         yield self._gauge("kv_blocks_free", "KV blocks that no request holds.", stats.num_free_blocks)
         yield self._gauge("kv_host_blocks", "KV blocks in the host's memory.", stats.num_host_blocks)
         yield self._gauge("kv_host_blocks_used", "Of these, blocks that hold a prefix.", stats.num_used_host_blocks)
+        yield self._gauge("gpu_spilled_bytes", "GPU memory that Windows moved to host memory.", stats.gpu_spilled_bytes)
         info = self._engine.info
         if info is not None:
             config = GaugeMetricFamily(

@@ -7,6 +7,7 @@ from typing import cast
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from wllm_api.client import EngineClient
 from wllm_api.metrics import EngineCollector
@@ -156,10 +157,20 @@ def test_both_loopbacks_answer(client: httpx.Client) -> None:
         assert httpx.get(f"http://{host}:{port}/health").status_code == 200
 
 
-def test_blocks_in_the_hosts_memory_are_counted() -> None:
-    stats = EngineStats(num_host_blocks=8, num_used_host_blocks=3, host_saves_total=5, host_loads_total=2)
+def families_of(stats: EngineStats) -> dict[str, Sample]:
     engine = cast(EngineClient, SimpleNamespace(stats=stats, num_restarts=0, info=None))
-    families = {family.name: family.samples[0] for family in EngineCollector(engine, "m", "wllm:").collect()}
+    return {family.name: family.samples[0] for family in EngineCollector(engine, "m", "wllm:").collect()}
+
+
+def test_spilled_memory_is_a_series() -> None:
+    assert families_of(EngineStats(gpu_spilled_bytes=7))["wllm:gpu_spilled_bytes"].value == 7
+    assert families_of(EngineStats())["wllm:gpu_spilled_bytes"].value == 0
+
+
+def test_blocks_in_the_hosts_memory_are_counted() -> None:
+    families = families_of(
+        EngineStats(num_host_blocks=8, num_used_host_blocks=3, host_saves_total=5, host_loads_total=2)
+    )
     assert families["wllm:kv_host_blocks"].value == 8
     assert families["wllm:kv_host_blocks_used"].value == 3
     assert (families["wllm:kv_host_saves"].name, families["wllm:kv_host_saves"].value) == (

@@ -63,6 +63,7 @@ class ModelEngine(EngineLoop):
             graph_replays_total=self._runner_stats.graph_replays,
             eager_steps_total=self._runner_stats.eager_steps,
             graph_failures_total=self._runner_stats.graph_failures,
+            gpu_spilled_bytes=self._gpu.spilled() if self._gpu else 0,
         )
 
     def close(self) -> None:

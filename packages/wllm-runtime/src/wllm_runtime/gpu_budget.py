@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from wllm_runtime import nvml
+from wllm_runtime.dxgi import Adapter
 from wllm_runtime.memory import MIB, KVBudget
 from wllm_runtime.settings import SettingRow
 
@@ -27,22 +28,31 @@ GPU_MEMORY_FIX = (
 
 @dataclass(frozen=True, slots=True)
 class FreeMemory:
-    """Bytes of a device: all, and free by the driver and by NVML (None: it gave no figure)."""
+    """Bytes of a device: all, and free by the driver, by NVML and by DXGI (None: it gave no figure)."""
 
     total: int
     driver: int
     nvml: int | None
+    dxgi: int | None = None
 
     @property
     def free(self) -> int:
-        """The lower of the two figures."""
-        return self.driver if self.nvml is None else min(self.driver, self.nvml)
+        """The lowest of the figures."""
+        return min(figure for figure in (self.driver, self.nvml, self.dxgi) if figure is not None)
 
     @classmethod
-    def of(cls, device: torch.device) -> FreeMemory:
+    def of(cls, device: torch.device, adapter: Adapter | None) -> FreeMemory:
         """Measure now; starts CUDA in this process, whose own memory is then no longer free."""
         driver, total = torch.cuda.mem_get_info(device)
-        return cls(total, driver, nvml.free_memory(str(torch.cuda.get_device_properties(device).uuid)))
+        by_nvml = nvml.free_memory(str(torch.cuda.get_device_properties(device).uuid))
+        return cls(total, driver, by_nvml, None if adapter is None else adapter.free_memory())
+
+    @property
+    def figures(self) -> str:
+        """The figures in words; DXGI is on Windows only."""
+        by_nvml = "NVML gives no figure" if self.nvml is None else f"NVML says {self.nvml // MIB:,}"
+        by_dxgi = "" if self.dxgi is None else f", DXGI says {self.dxgi // MIB:,}"
+        return f"the driver says {self.driver // MIB:,}, {by_nvml}{by_dxgi}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +83,6 @@ def device_budget(free: FreeMemory, needs: Needs, utilization: float) -> KVBudge
     """What is left for KV blocks of `utilization` of the free memory, and never more than leaves the reserve."""
     hard = free.free - reserve(free.total)
     usable = min(int(free.free * utilization), hard)
-    other = "NVML gives no figure" if free.nvml is None else f"NVML says {free.nvml // MIB:,}"
     terms = {
         "weights": "the model's parameters",
         "activations": "measured: the largest step",
@@ -85,7 +94,7 @@ def device_budget(free: FreeMemory, needs: Needs, utilization: float) -> KVBudge
         (
             "memory: free",
             mib(free.free),
-            f"of {mib(free.total)} when the engine started; the driver says {free.driver // MIB:,}, {other}",
+            f"of {mib(free.total)} when the engine started; {free.figures}",
         ),
         (
             "memory: usable",

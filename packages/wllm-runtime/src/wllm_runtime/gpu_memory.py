@@ -13,10 +13,12 @@ from contextlib import contextmanager
 
 import torch
 
+from wllm_runtime import dxgi
 from wllm_runtime.errors import OutOfMemory
 from wllm_runtime.gpu_budget import FreeMemory, Needs, device_budget, mib, reserve
 from wllm_runtime.memory import MIB, KVBudget, MemoryPlan
 from wllm_runtime.settings import SettingRow
+from wllm_runtime.spill import SpillWatch
 
 # Not as where a plan fails: the share of the KV cache is no help before it is there, and in the way afterwards.
 _FIX = (
@@ -35,7 +37,9 @@ class GpuMemory:
         self._needs = Needs(0, 0, 0, 0, 0)
         gc.collect()  # an engine that failed to start may lie about
         torch.cuda.empty_cache()
-        self.at_start = FreeMemory.of(device)
+        adapter = dxgi.open_adapter(device.index)
+        self._spill = SpillWatch(adapter)
+        self.at_start = FreeMemory.of(device, adapter)
         self._reserved_at_start = torch.cuda.memory_reserved(device)
         # What this process holds already (another engine) is not free and not this engine's.
         most = self._reserved_at_start + self.at_start.free - reserve(self.at_start.total)
@@ -88,6 +92,11 @@ class GpuMemory:
         gc.collect()  # graphs know their runner, and it knows them
         torch.cuda.empty_cache()
         torch.cuda.set_per_process_memory_fraction(1.0, self._device)
+        self._spill.close()
+
+    def spilled(self) -> int:
+        """Bytes that Windows has moved to host memory since the engine was ready and first asked; 0 elsewhere."""
+        return self._spill.num_bytes()
 
     def budget(self, needs: Needs) -> KVBudget:
         """What is left for KV blocks of an engine with these needs."""

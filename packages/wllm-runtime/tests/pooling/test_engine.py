@@ -6,11 +6,14 @@ import gc
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 import torch
 
+from wllm_runtime.gpu_memory import GpuMemory
 from wllm_runtime.pooling.batches import groups_of
 from wllm_runtime.pooling.engine import PoolingEngine, longest_rows
 from wllm_sched import (
@@ -118,6 +121,14 @@ def test_a_closed_engine_takes_nothing(engine: PoolingEngine) -> None:
     for call in (lambda: engine.pool(Pool(0, [PooledText([1])])), engine.step):
         with pytest.raises(EngineClosed):
             call()
+
+
+def test_memory_that_windows_moves_is_among_the_counters(head: CountingHead) -> None:
+    gpu = cast(GpuMemory, SimpleNamespace(spilled=lambda: 7, release=lambda: None))
+    engine = PoolingEngine(head, INFO, max_texts=4, max_tokens=60, normalizes=False, gpu=gpu)
+    assert engine.stats().gpu_spilled_bytes == 7
+    engine.close()
+    assert engine.stats().gpu_spilled_bytes == 0
 
 
 def test_rows_of_a_group_are_of_like_lengths() -> None:

@@ -76,7 +76,8 @@ class EngineStats:
     Running and waiting count samples. Prefix cache queries and hits count tokens; siblings that share a prompt within
     their request count neither. A prefill chunk is a row that computes prompt tokens or recomputes after a preemption.
     Steps are CUDA graph replays or run eagerly, kernel by kernel; a graph failure is a graph that was not captured.
-    Host saves and loads count blocks that were copied to the host's memory and back.
+    Host saves and loads count blocks that were copied to the host's memory and back. GPU memory is spilled that Windows
+    moved to host memory for the sake of other programs.
     """
 
     num_running: int = 0
@@ -99,6 +100,7 @@ class EngineStats:
     num_used_host_blocks: int = 0
     host_saves_total: int = 0
     host_loads_total: int = 0
+    gpu_spilled_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

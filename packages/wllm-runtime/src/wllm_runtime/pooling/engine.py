@@ -109,6 +109,7 @@ class PoolingEngine:
             steps_total=self._num_steps,
             prompt_tokens_total=self._num_tokens,
             eager_steps_total=self._num_steps,
+            gpu_spilled_bytes=self._gpu.spilled() if self._gpu else 0,
         )
 
     def close(self) -> None:
