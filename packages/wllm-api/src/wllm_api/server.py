@@ -21,6 +21,7 @@ from fastapi import FastAPI
 
 from wllm_api.heaps import share_heaps
 from wllm_api.http_errors import ExposedWithoutKey, PortUnavailable
+from wllm_api.power_throttling import refuse_throttling
 from wllm_api.protocol import PromptProtocol
 from wllm_api.serving import Serving
 from wllm_api.sockets import bind_sockets, is_loopback
@@ -68,6 +69,7 @@ def serve(
             raise
         logger.info("also listening on %s, for Ollama's clients", _url(more[0]))
         sockets += more
+    refuse_throttling()
     server = ApiServer(app)
     with server.capture_signals():  # from now on: who sees the address may press Ctrl+C at once
         if on_bound is not None:

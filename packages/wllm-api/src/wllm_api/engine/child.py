@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from wllm_api.engine.wire import Batch, Channel, Failure, ForEngineLoop, FromEngine, Ping, Pong, Stop
+from wllm_api.power_throttling import refuse_throttling
 from wllm_sched.errors import RequestRefused, SchedError
 from wllm_sched.messages import Abort, ServedEngine, Submit, TokenEvent
 from wllm_sched.pooling import Pool, Pooler
@@ -36,6 +37,7 @@ logger = logging.getLogger(__name__)
 def main(channel: Channel, factory: str, options: Mapping[str, object]) -> None:
     """Load the engine that `factory` ("module:function") makes of `options`, and serve it until `Stop`."""
     _ignore_interrupts()
+    refuse_throttling()
     inbox: queue.SimpleQueue[ForEngineLoop] = queue.SimpleQueue()
     outbox: queue.SimpleQueue[FromEngine | None] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(channel, inbox, outbox), name="wllm-reader", daemon=True).start()
