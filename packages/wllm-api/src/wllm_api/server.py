@@ -1,7 +1,8 @@
 """Runs an application until Ctrl+C, or until its engine has failed for good.
 
 Owns the sockets, the signals and the exit code. The first Ctrl+C lets running answers go on for
-`Limits.shutdown_grace_s` seconds and then ends them; the second one ends the process at once.
+`Limits.shutdown_grace_s` seconds and then ends them; the second one ends the process at once. On Windows the end of the
+console is a Ctrl+C with less time.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
 
+from wllm_api.console_close import on_console_close
 from wllm_api.heaps import share_heaps
 from wllm_api.http_errors import ExposedWithoutKey, PortUnavailable
 from wllm_api.power_throttling import refuse_throttling
@@ -34,6 +36,8 @@ EXIT_INTERRUPTED = 130
 KEEP_ALIVE_S = 75
 # What is left after the grace period: closing connections and the engine's polite end.
 CLEANUP_S = 3
+# Windows ends a process five seconds after its console was closed, whatever it does.
+CLOSE_GRACE_S = 1.0
 
 
 def serve(
@@ -71,7 +75,8 @@ def serve(
         sockets += more
     refuse_throttling()
     server = ApiServer(app)
-    with server.capture_signals():  # from now on: who sees the address may press Ctrl+C at once
+    # From now on: who sees the address may press Ctrl+C at once.
+    with server.capture_signals(), on_console_close(server.handle_close):
         if on_bound is not None:
             on_bound(url)
         return server.run_until_end(sockets)
@@ -88,6 +93,7 @@ class ApiServer(uvicorn.Server):
     def __init__(self, app: FastAPI) -> None:
         self._serving: Serving = app.state.serving
         self._grace_s = self._serving.limits.shutdown_grace_s
+        self._ending: asyncio.AbstractEventLoop | None = None
         super().__init__(
             uvicorn.Config(
                 app,
@@ -131,7 +137,8 @@ class ApiServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Refuse new requests, give running ones their grace, end the rest."""
         self._serving.closing = True
-        ending = asyncio.get_running_loop().call_later(self._grace_s, self._serving.abort_running)
+        self._ending = asyncio.get_running_loop()
+        ending = self._ending.call_later(self._grace_s, self._serving.abort_running)
         try:
             await super().shutdown(sockets)
         finally:
@@ -164,3 +171,12 @@ class ApiServer(uvicorn.Server):
             os._exit(EXIT_INTERRUPTED)
         self.should_exit = True
         logger.info("stopping; running answers have %g s to end, Ctrl+C again ends them at once", self._grace_s)
+
+    def handle_close(self) -> None:
+        """The console is closed, as any thread may tell: an orderly end in less time, of what ends already at once."""
+        logger.info("the console is closed; running answers have %g s to end", CLOSE_GRACE_S)
+        self._grace_s = CLOSE_GRACE_S  # first: a shutdown that begins meanwhile sees it, or is seen below
+        self.should_exit = True
+        if self._ending is not None:
+            with suppress(RuntimeError):  # it has ended
+                self._ending.call_soon_threadsafe(self._serving.abort_running)

@@ -1,0 +1,55 @@
+"""The end of a console on Windows: its window is closed, its user logs off, the computer shuts down.
+
+Windows tells a handler, in a thread that it starts in this process, and ends the process as soon as the handler has
+returned, or after five seconds. Python's own handler returns at once: nobody would be told anything. So the one here
+stays where it is, and the process ends by itself. The processes of a console are told one after the other, so the
+engine process leaves it to Python's handler and ends at once: the server would have to wait for it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ctypes import c_int, c_uint
+from typing import Any
+
+_CLOSE, _LOGOFF, _SHUTDOWN = 2, 5, 6
+# 64-bit Windows has one calling convention.
+_Handler = ctypes.CFUNCTYPE(c_int, c_uint)
+
+
+@contextmanager
+def on_console_close(begin: Callable[[], None]) -> Iterator[None]:
+    """Within the block, call `begin()`, in a thread of its own, when the console ends; does nothing elsewhere."""
+    if sys.platform != "win32":
+        yield
+        return
+    with handler_of(ctypes.WinDLL("kernel32"), begin):
+        yield
+
+
+@contextmanager
+def handler_of(kernel: Any, begin: Callable[[], None]) -> Iterator[None]:
+    """The same of a library that is open."""
+
+    def handle(event: int) -> int:
+        if event not in (_CLOSE, _LOGOFF, _SHUTDOWN):
+            return 0  # Ctrl+C and Ctrl+Break: the next handler's, which is Python's
+        begin()
+        _stay()
+        return 1
+
+    handler = _Handler(handle)
+    # The last handler that was set is the first that is asked.
+    kernel.SetConsoleCtrlHandler(handler, 1)
+    try:
+        yield
+    finally:
+        kernel.SetConsoleCtrlHandler(handler, 0)
+
+
+def _stay() -> None:
+    threading.Event().wait()
