@@ -46,7 +46,7 @@ class Kernel:
 @pytest.mark.parametrize("event", [CLOSE, LOGOFF, SHUTDOWN])
 def test_the_handler_begins_the_end_and_stays(event: int, monkeypatch: pytest.MonkeyPatch) -> None:
     log: list[str] = []
-    monkeypatch.setattr(console_close, "_stay", lambda: log.append("stays"))
+    monkeypatch.setattr(console_close, "stay", lambda: log.append("stays"))
     kernel = Kernel()
     with handler_of(kernel, lambda: log.append("begins")):
         assert kernel.tell(event)
@@ -110,7 +110,7 @@ def test_streams_and_engine_end_in_time(interrupts_first: bool, monkeypatch: pyt
     kernel = Kernel()
     monkeypatch.setattr(server, "on_console_close", lambda begin: handler_of(kernel, begin))
     # Here the process goes on, where a server's would end.
-    monkeypatch.setattr(console_close, "_stay", lambda: None)
+    monkeypatch.setattr(console_close, "stay", lambda: None)
     engine = EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {"step_s": 0.01})
     app = create_app(engine, served_model_names=["m"], limits=Limits(shutdown_grace_s=25.0))
     client = Client(kernel, interrupts_first=interrupts_first)

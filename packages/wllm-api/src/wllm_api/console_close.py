@@ -1,4 +1,4 @@
-"""The end of a console on Windows: its window is closed, its user logs off, the computer shuts down.
+"""The end of a console on Windows: its window is closed.
 
 Windows tells a handler, in a thread that it starts in this process, and ends the process as soon as the handler has
 returned, or after five seconds. Python's own handler returns at once: nobody would be told anything. So the one here
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from ctypes import c_int, c_uint
 from typing import Any
 
-_CLOSE, _LOGOFF, _SHUTDOWN = 2, 5, 6
+_CLOSE, _LOGOFF, _SHUTDOWN = 2, 5, 6  # the last two where user32.dll is not loaded; else `session_end` hears of them
 # 64-bit Windows has one calling convention.
 _Handler = ctypes.CFUNCTYPE(c_int, c_uint)
 
@@ -39,7 +39,7 @@ def handler_of(kernel: Any, begin: Callable[[], None]) -> Iterator[None]:
         if event not in (_CLOSE, _LOGOFF, _SHUTDOWN):
             return 0  # Ctrl+C and Ctrl+Break: the next handler's, which is Python's
         begin()
-        _stay()
+        stay()
         return 1
 
     handler = _Handler(handle)
@@ -51,5 +51,6 @@ def handler_of(kernel: Any, begin: Callable[[], None]) -> Iterator[None]:
         kernel.SetConsoleCtrlHandler(handler, 0)
 
 
-def _stay() -> None:
+def stay() -> None:
+    """Wait for the end of the process."""
     threading.Event().wait()

@@ -2,7 +2,7 @@
 
 Owns the sockets, the signals and the exit code. The first Ctrl+C lets running answers go on for
 `Limits.shutdown_grace_s` seconds and then ends them; the second one ends the process at once. On Windows the end of the
-console is a Ctrl+C with less time.
+console, or of the session, is a Ctrl+C with less time.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from wllm_api.http_errors import ExposedWithoutKey, PortUnavailable
 from wllm_api.power_throttling import refuse_throttling
 from wllm_api.protocol import PromptProtocol
 from wllm_api.serving import Serving
+from wllm_api.session_end import on_session_end
 from wllm_api.sockets import bind_sockets, is_loopback
 
 logger = logging.getLogger(__name__)
@@ -75,8 +76,9 @@ def serve(
         sockets += more
     refuse_throttling()
     server = ApiServer(app)
+    closing = server.handle_close
     # From now on: who sees the address may press Ctrl+C at once.
-    with server.capture_signals(), on_console_close(server.handle_close):
+    with server.capture_signals(), on_console_close(closing), on_session_end(closing):
         if on_bound is not None:
             on_bound(url)
         return server.run_until_end(sockets)
@@ -173,8 +175,8 @@ class ApiServer(uvicorn.Server):
         logger.info("stopping; running answers have %g s to end, Ctrl+C again ends them at once", self._grace_s)
 
     def handle_close(self) -> None:
-        """The console is closed, as any thread may tell: an orderly end in less time, of what ends already at once."""
-        logger.info("the console is closed; running answers have %g s to end", CLOSE_GRACE_S)
+        """Console or session end, as any thread may tell: an orderly end in less time, of what ends already at once."""
+        logger.info("the console or the session ends; running answers have %g s to end", CLOSE_GRACE_S)
         self._grace_s = CLOSE_GRACE_S  # first: a shutdown that begins meanwhile sees it, or is seen below
         self.should_exit = True
         if self._ending is not None:
