@@ -1,4 +1,4 @@
-"""Power throttling is refused, by both processes."""
+"""Power throttling is refused, by every process."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
 from wllm_api.power_throttling import ask, refuse_throttling
 
-# An engine process whose server is gone: the first end of file ends it.
-ENGINE = """
-import sys, time
-from wllm_api.engine import child
+# A child of a server that is gone: the first end of file ends it.
+CHILD = """
+import time
+from {module} import {name} as child
 
 class Gone:
     def recv(self):
-        time.sleep(0.2)
+        time.sleep(0.5)
         raise EOFError
 
+    def send_bytes(self, message):
+        pass
+
 child.refuse_throttling = lambda: print("refused", flush=True)
-child.main(Gone(), "time:sleep", 60)
+child.{call}
 """
 
 
@@ -60,9 +63,18 @@ def test_the_systems_own_function_takes_it() -> None:
         assert ask(ctypes.WinDLL("kernel32")) in (True, False)  # an older Windows says no
 
 
-def test_the_engine_process_refuses() -> None:
-    done = subprocess.run([sys.executable, "-c", ENGINE], stdout=subprocess.PIPE, encoding="utf-8", timeout=60)
-    assert (done.stdout, done.returncode) == ("refused\n", 3)
+@pytest.mark.parametrize(
+    ("module", "name", "call", "code"),
+    [
+        ("wllm_api.engine", "child", "main(Gone(), 'time:sleep', 60)", 3),
+        ("wllm_api.grammars", "trial", "_main(Gone())", 0),
+    ],
+    ids=["engine", "grammar on trial"],
+)
+def test_the_children_refuse(module: str, name: str, call: str, code: int) -> None:
+    script = CHILD.format(module=module, name=name, call=call)
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, encoding="utf-8", timeout=60)
+    assert (done.stdout, done.returncode) == ("refused\n", code)
 
 
 def test_the_server_refuses(monkeypatch: pytest.MonkeyPatch) -> None:

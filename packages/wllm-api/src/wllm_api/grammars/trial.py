@@ -22,6 +22,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from wllm_api.engine.job_object import end_with_this_process
 from wllm_api.engine.wire import Channel
 from wllm_api.errors import GrammarError
+from wllm_api.power_throttling import refuse_throttling
 from wllm_sched.grammar import Grammar, Limits
 
 # Real schemas take milliseconds, the widest 0.3 s.
@@ -78,6 +79,7 @@ class _Trial:
 def _main(channel: Channel) -> None:
     # A Ctrl+C in the console is for the server.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    refuse_throttling()
     asked: queue.SimpleQueue[tuple[str, Limits]] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(channel, asked.put), daemon=True).start()
     tokenizer = LLTokenizer("byte")
