@@ -49,6 +49,8 @@ if [ ! -f "$prefix/whole" ]; then
   # Through a pipe: Wine's services would hold on to the terminal.
   env -u DISPLAY $wine wineboot -i </dev/null 2>&1 | cat >/dev/null
   env -u DISPLAY $wine winecfg -v win10 </dev/null 2>&1 | cat >/dev/null
+  # Windows that nobody sees; without this there are none where there is no screen.
+  env -u DISPLAY $wine reg add 'HKCU\Software\Wine\Drivers' /v Graphics /d null /f </dev/null 2>&1 | cat >/dev/null
   touch "$prefix/whole"
 fi
 if [ ! -f "$python_dir/whole" ]; then

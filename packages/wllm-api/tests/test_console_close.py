@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import ctypes
+import subprocess
 import sys
 import threading
 import time
@@ -21,6 +22,21 @@ from wllm_api.testing import wait_until
 
 CTRL_C, CTRL_BREAK, CLOSE, LOGOFF, SHUTDOWN = 0, 1, 2, 5, 6
 LONG = {"prompt": "Once", "max_tokens": 4000, "ignore_eos": True, "stream": True}
+
+# What Windows runs in a process whose console is closed: this function, in a new thread.
+CLOSED = f"""
+import ctypes, threading
+from ctypes import c_size_t, c_uint32, c_void_p
+from wllm_api.console_close import on_console_close
+
+kernel = ctypes.WinDLL("kernelbase")
+kernel.CreateThread.argtypes = (c_void_p, c_size_t, c_void_p, c_void_p, c_uint32, c_void_p)
+told = threading.Event()
+with on_console_close(told.set):
+    kernel.CreateThread(None, 0, ctypes.cast(kernel.CtrlRoutine, c_void_p), {CLOSE}, 0, None)
+    print("begins" if told.wait(30) else "nothing", flush=True)
+print("ends", flush=True)
+"""
 
 
 class Kernel:
@@ -51,7 +67,7 @@ def test_the_handler_begins_the_end_and_stays(event: int, monkeypatch: pytest.Mo
     with handler_of(kernel, lambda: log.append("begins")):
         assert kernel.tell(event)
     assert log == ["begins", "stays"]
-    assert not kernel.handlers
+    assert kernel.handlers, "to take away one that runs would wait for its end"
 
 
 @pytest.mark.parametrize("event", [CTRL_C, CTRL_BREAK])
@@ -66,6 +82,12 @@ def test_an_error_takes_the_handler_away() -> None:
     with pytest.raises(KeyError), handler_of(kernel, lambda: None):
         raise KeyError
     assert not kernel.handlers
+
+
+@pytest.mark.skipif(sys.platform != "win32", reason="needs Windows' own dispatch of console events")
+def test_a_process_ends_while_its_handler_stays() -> None:
+    done = subprocess.run([sys.executable, "-c", CLOSED], stdout=subprocess.PIPE, encoding="utf-8", timeout=60)
+    assert (done.stdout, done.returncode) == ("begins\nends\n", 0)
 
 
 def test_the_systems_own_function_takes_it() -> None:

@@ -34,10 +34,12 @@ def on_console_close(begin: Callable[[], None]) -> Iterator[None]:
 @contextmanager
 def handler_of(kernel: Any, begin: Callable[[], None]) -> Iterator[None]:
     """The same of a library that is open."""
+    told = threading.Event()
 
     def handle(event: int) -> int:
         if event not in (_CLOSE, _LOGOFF, _SHUTDOWN):
             return 0  # Ctrl+C and Ctrl+Break: the next handler's, which is Python's
+        told.set()
         begin()
         stay()
         return 1
@@ -48,7 +50,9 @@ def handler_of(kernel: Any, begin: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        kernel.SetConsoleCtrlHandler(handler, 0)
+        # Windows holds its list of handlers while one of them runs: this would wait for the one that stays.
+        if not told.is_set():
+            kernel.SetConsoleCtrlHandler(handler, 0)
 
 
 def stay() -> None:
