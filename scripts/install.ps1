@@ -13,14 +13,17 @@ Take the CPU build of torch, whatever GPU is there.
 param([string] $Environment = "wllm-env", [switch] $Cpu)
 
 $ErrorActionPreference = "Stop"
+$PSNativeCommandUseErrorActionPreference = $false  # exit codes are looked at here
+$Environment = $Environment -replace '[\\/]+$'  # it would escape the quote that a path with a space gets
 
-function Invoke-Step([string] $Purpose, [string] $Program, [string[]] $Arguments) {
+function Invoke-Step([string] $Purpose, [string] $Program, [string[]] $Arguments, [string] $Advice) {
+    # To Windows PowerShell 5.1 a line on standard error is an error where its own output is redirected.
+    $ErrorActionPreference = "Continue"
     Write-Host "== $Purpose"
     & $Program @Arguments
-    if ($LASTEXITCODE -ne 0) {
-        throw "$Program ended with code $LASTEXITCODE. Its last lines say why: mend that, then run this script again."
-    }
+    if ($LASTEXITCODE -ne 0) { throw "$Program ended with code $LASTEXITCODE. $Advice" }
 }
+$again = "Its last lines say why: mend that, then run this script again."
 
 # Not its path: PowerShell may read that wrongly from another program where it has letters that are not English.
 function Find-Python {
@@ -39,28 +42,27 @@ function Find-Python {
 }
 
 $python = Join-Path $Environment "Scripts\python.exe"
-if (-not (Test-Path $python)) {
+# pip comes last: without it the environment is a half that an earlier run left.
+if (-not (Test-Path -LiteralPath (Join-Path $Environment "Scripts\pip.exe"))) {
     $words = @(Find-Python)
     $options = @($words | Select-Object -Skip 1)
-    Invoke-Step "an environment in $Environment" $words[0] ($options + @("-m", "venv", $Environment))
+    Invoke-Step "an environment in $Environment" $words[0] ($options + @("-m", "venv", $Environment)) $again
 }
 
 $folder = Join-Path $Environment "wheels"
-if (Test-Path $folder) { Remove-Item $folder -Recurse }
-$sources = (Get-ChildItem (Join-Path $PSScriptRoot "..\packages") -Directory).FullName
-Invoke-Step "the six wheels, which takes minutes" $python (@("-m", "pip", "wheel", "--no-deps", "--wheel-dir", $folder) + $sources)
-$wheels = (Get-ChildItem (Join-Path $folder "*.whl")).FullName
-Invoke-Step "wLLM itself" $python (@("-m", "pip", "install", "--no-deps", "--force-reinstall") + $wheels)
+if (Test-Path -LiteralPath $folder) { Remove-Item -LiteralPath $folder -Recurse }
+$sources = (Get-ChildItem -LiteralPath (Join-Path $PSScriptRoot "..\packages") -Directory).FullName
+$build = @("-m", "pip", "wheel", "--no-deps", "--wheel-dir", $folder) + $sources
+Invoke-Step "the six wheels, which takes minutes" $python $build $again
+$wheels = (Get-ChildItem -LiteralPath $folder -Filter *.whl).FullName
+Invoke-Step "wLLM itself" $python (@("-m", "pip", "install", "--no-deps", "--force-reinstall") + $wheels) $again
 
 # Before what the wheels need: pip would take the CPU build.
-$options = @(if ($Cpu) { "--cpu" })
-$torch = & $python -m wllm.doctor.torch_build @options
-if ($LASTEXITCODE -ne 0) { throw "No torch for this machine: see above. With -Cpu wLLM runs without the GPU." }
-Invoke-Step "$torch" $python (@("-m", "pip", "install", "--upgrade") + $torch)
-Invoke-Step "what else the wheels need" $python (@("-m", "pip", "install") + $wheels)
+$which = @("-m", "wllm.doctor.torch_build") + @(if ($Cpu) { "--cpu" })
+$torch = Invoke-Step "which torch" $python $which "Its last line says why. With -Cpu wLLM runs without the GPU."
+Invoke-Step "$torch" $python (@("-m", "pip", "install", "--upgrade") + $torch) $again
+Invoke-Step "what else the wheels need" $python (@("-m", "pip", "install") + $wheels) $again
 
-Write-Host "== what is there now"
 $wllm = Join-Path $Environment "Scripts\wllm.exe"
-& $wllm doctor
-if ($LASTEXITCODE -ne 0) { throw "wLLM is installed, but has a problem: see its fix above." }
-Write-Host "Serve a small model on http://127.0.0.1:8000 with: $wllm serve"
+Invoke-Step "what is there now" $wllm @("doctor") "wLLM is installed, but has a problem: see its fix above."
+Write-Host "Serve a small model on http://127.0.0.1:8000 with: & '$wllm' serve"
