@@ -53,6 +53,9 @@ class EngineClient(Protocol):
     async def stop(self) -> None:
         """End the engine."""
 
+    def check_device(self) -> None:
+        """Let the engine find out whether it still has its device; one that lost it is started again."""
+
     def submit(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> EventSource:
         """Start a request; raises `EngineUnavailable` unless the state is "ready"."""
 

@@ -16,7 +16,11 @@ from contextlib import contextmanager
 from ctypes import c_int, c_uint
 from typing import Any
 
-_CLOSE, _LOGOFF, _SHUTDOWN = 2, 5, 6  # the last two where user32.dll is not loaded; else `session_end` hears of them
+_CLOSE, _LOGOFF, _SHUTDOWN = (
+    2,
+    5,
+    6,
+)  # the last two without user32.dll; else see `hidden_window`
 # 64-bit Windows has one calling convention.
 _Handler = ctypes.CFUNCTYPE(c_int, c_uint)
 

@@ -22,11 +22,11 @@ from fastapi import FastAPI
 
 from wllm_api.console_close import on_console_close
 from wllm_api.heaps import share_heaps
+from wllm_api.hidden_window import hidden_window
 from wllm_api.http_errors import ExposedWithoutKey, PortUnavailable
 from wllm_api.power_throttling import refuse_throttling
 from wllm_api.protocol import PromptProtocol
 from wllm_api.serving import Serving
-from wllm_api.session_end import on_session_end
 from wllm_api.sockets import bind_sockets, is_loopback
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ def serve(
     server = ApiServer(app)
     closing = server.handle_close
     # From now on: who sees the address may press Ctrl+C at once.
-    with server.capture_signals(), on_console_close(closing), on_session_end(closing):
+    with server.capture_signals(), on_console_close(closing), hidden_window(closing, server.handle_resume):
         if on_bound is not None:
             on_bound(url)
         return server.run_until_end(sockets)
@@ -95,7 +95,7 @@ class ApiServer(uvicorn.Server):
     def __init__(self, app: FastAPI) -> None:
         self._serving: Serving = app.state.serving
         self._grace_s = self._serving.limits.shutdown_grace_s
-        self._ending: asyncio.AbstractEventLoop | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         super().__init__(
             uvicorn.Config(
                 app,
@@ -127,6 +127,7 @@ class ApiServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start nothing when the end has been asked for."""
+        self._loop = asyncio.get_running_loop()
         if not self.should_exit:
             await super().startup(sockets)
 
@@ -139,8 +140,7 @@ class ApiServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Refuse new requests, give running ones their grace, end the rest."""
         self._serving.closing = True
-        self._ending = asyncio.get_running_loop()
-        ending = self._ending.call_later(self._grace_s, self._serving.abort_running)
+        ending = asyncio.get_running_loop().call_later(self._grace_s, self._serving.abort_running)
         try:
             await super().shutdown(sockets)
         finally:
@@ -179,6 +179,15 @@ class ApiServer(uvicorn.Server):
         logger.info("the console or the session ends; running answers have %g s to end", CLOSE_GRACE_S)
         self._grace_s = CLOSE_GRACE_S  # first: a shutdown that begins meanwhile sees it, or is seen below
         self.should_exit = True
-        if self._ending is not None:
+        if self._serving.closing:
+            self._call_soon(self._serving.abort_running)
+
+    def handle_resume(self) -> None:
+        """The computer has woken up, as any thread may tell: a lost engine restarts before a client comes."""
+        logger.info("the computer has woken up; the engine looks for its device")
+        self._call_soon(self._serving.engine.check_device)
+
+    def _call_soon(self, function: Callable[[], None]) -> None:
+        if self._loop is not None:
             with suppress(RuntimeError):  # it has ended
-                self._ending.call_soon_threadsafe(self._serving.abort_running)
+                self._loop.call_soon_threadsafe(function)

@@ -1,14 +1,17 @@
 """Engine factories that misbehave; run in spawned children."""
 
+import dataclasses
 import gc
 import socket
+import threading
 import time
 from collections import deque
+from pathlib import Path
 from typing import Any
 
 from wllm_api.engine.scripted import ScriptedEngine, ScriptedOptions
-from wllm_sched.errors import RequestRefused
-from wllm_sched.messages import Submit, TokenEvent
+from wllm_sched.errors import DeviceLost, RequestRefused
+from wllm_sched.messages import ModelInfo, Submit, TokenEvent
 
 EXPLODES = 300
 BREAKS_AN_INVARIANT = 301
@@ -89,3 +92,43 @@ class _Littering(ScriptedEngine):
 def littering(options: dict[str, Any]) -> ScriptedEngine:
     """Holds a million objects; leaves 200,000 that only the collector frees, and refuses with the number alive."""
     return _Littering(ScriptedOptions(**options))
+
+
+class _OnGpu(ScriptedEngine):
+    def __init__(self, lost: Path) -> None:
+        super().__init__(ScriptedOptions())
+        self._lost = lost
+
+    @property
+    def model_info(self) -> ModelInfo:
+        return dataclasses.replace(super().model_info, device="cuda:0", restart_options={"device": "cuda"})
+
+    def check_device(self) -> None:
+        if self._lost.exists():
+            raise DeviceLost("the GPU no longer works for it: it is in a file")
+
+    def step(self) -> list[TokenEvent]:
+        self.check_device()
+        return super().step()
+
+
+def on_gpu(options: dict[str, Any]) -> ScriptedEngine:
+    """On a GPU that is lost while a file "lost" is in `folder`, and not there for `away` loads after that."""
+    lost, loads = Path(options["folder"], "lost"), Path(options["folder"], "loads")
+    with loads.open("a", encoding="utf-8") as file:
+        file.write(f"{options['device']} ")
+    if lost.exists() and len(loads.read_text("utf-8").split()) <= 1 + options["away"]:
+        raise RuntimeError("there is no GPU here")
+    lost.unlink(missing_ok=True)
+    return _OnGpu(lost)
+
+
+class _Clinging(ScriptedEngine):
+    def step(self) -> list[TokenEvent]:
+        threading.Thread(target=time.sleep, args=(600,), daemon=False).start()
+        raise DeviceLost("the GPU no longer works for it, and its driver lets no process end")
+
+
+def clinging(options: dict[str, Any]) -> ScriptedEngine:
+    """Loses its device in its first step, and then does not end."""
+    return _Clinging(ScriptedOptions(**options))

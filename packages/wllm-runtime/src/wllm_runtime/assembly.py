@@ -165,4 +165,6 @@ class Assembly:
             # Not of the loaded model: packed weights are no longer parameters.
             num_parameters=weight_bytes(decoder, self.dtype) // self.dtype.itemsize,
             weight_bytes=weight_bytes(decoder, self.dtype),
+            # A GPU that is late to come back after sleep must not become a CPU.
+            restart_options={"device": self.device.type},
         )

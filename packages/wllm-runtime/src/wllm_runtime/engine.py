@@ -13,6 +13,7 @@ from wllm_kernels import check_gpu
 from wllm_runtime.assembly import Assembly
 from wllm_runtime.checkpoint import open_checkpoint
 from wllm_runtime.config import EngineConfig
+from wllm_runtime.device_check import check_device
 from wllm_runtime.gpu_memory import GpuMemory
 from wllm_runtime.grammars import Grammars
 from wllm_runtime.memory import MemoryPlan, host_budget, longest_wanted, plan_memory
@@ -20,7 +21,7 @@ from wllm_runtime.models.loading import build_model, decoder_config, weight_byte
 from wllm_runtime.progress import progress_bar
 from wllm_runtime.runner import ModelRunner
 from wllm_runtime.settings import Settings, resolve_device, resolve_dtype, resolve_kv_dtype, resolve_sizes, resolve_wait
-from wllm_sched import EngineLoop, EngineStats, ModelInfo, Scheduler
+from wllm_sched import EngineLoop, EngineStats, ModelInfo, Scheduler, TokenEvent
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,6 +49,18 @@ class ModelEngine(EngineLoop):
     def model_info(self) -> ModelInfo:
         """Facts about the model."""
         return self._model_info
+
+    def check_device(self) -> None:
+        """Raise `DeviceLost` unless the device still computes; waits for what it is at."""
+        check_device(torch.device(self._model_info.device))
+
+    def step(self) -> list[TokenEvent]:
+        """A step of `EngineLoop`; raises `DeviceLost` for whatever a lost device makes it raise."""
+        try:
+            return super().step()
+        except Exception:
+            self.check_device()
+            raise
 
     def load_grammars(self) -> None:
         """Load what answers under a grammar need, so that no running answer waits for the first of them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 from typing import cast
 
@@ -14,10 +14,12 @@ import pytest
 import torch
 
 from wllm_runtime.gpu_memory import GpuMemory
+from wllm_runtime.pooling import engine as engine_module
 from wllm_runtime.pooling.batches import groups_of
 from wllm_runtime.pooling.engine import PoolingEngine, longest_rows
 from wllm_sched import (
     Abort,
+    DeviceLost,
     EngineClosed,
     ModelInfo,
     Pool,
@@ -166,3 +168,24 @@ def test_however_requests_end_nothing_of_them_stays(engine: PoolingEngine) -> No
         assert [one() for one in watched] == [None] * 4
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_lost_device_is_told(is_lost: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(device: torch.device) -> None:
+        assert device.type == "cpu"
+        if is_lost:
+            raise DeviceLost("lost")
+
+    def fail(texts: Sequence[PooledText]) -> torch.Tensor:
+        raise torch.AcceleratorError("CUDA error: unknown error")
+
+    monkeypatch.setattr(engine_module, "check_device", check)
+    head = CountingHead()
+    monkeypatch.setattr(head, "vectors", fail)
+    engine = PoolingEngine(head, INFO, max_texts=4, max_tokens=100, normalizes=False)
+    engine.pool(Pool(0, [PooledText([1])], None, None))
+    with pytest.raises(DeviceLost if is_lost else torch.AcceleratorError):
+        engine.step()
+    with pytest.raises(DeviceLost) if is_lost else nullcontext():
+        engine.check_device()

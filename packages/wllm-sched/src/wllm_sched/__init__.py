@@ -3,7 +3,7 @@
 from wllm_sched.chunking import Chunk, ChunkPolicy, FixedChunks, TimedChunks
 from wllm_sched.config import SchedulerConfig
 from wllm_sched.engine import EngineLoop
-from wllm_sched.errors import EngineClosed, GrammarFailed, InvalidParameter, RequestRefused, SchedError
+from wllm_sched.errors import DeviceLost, EngineClosed, GrammarFailed, InvalidParameter, RequestRefused, SchedError
 from wllm_sched.grammar import Grammar, GrammarCompiler, Matcher, Opening
 from wllm_sched.messages import (
     Abort,
@@ -39,6 +39,7 @@ __all__ = [
     "BlockCopy",
     "Chunk",
     "ChunkPolicy",
+    "DeviceLost",
     "Engine",
     "EngineClosed",
     "EngineLoop",

@@ -5,7 +5,8 @@ SchedError
 ├── RequestRefused (ValueError)      a request that can never run
 ├── GrammarFailed (ValueError)       a grammar cannot be compiled or followed
 │   └── TokenNotAllowed              an answer has left its grammar
-└── EngineClosed                     work for an engine that is closed or dead
+├── EngineClosed                     work for an engine that is closed or dead
+└── DeviceLost                       the GPU no longer works for this process
 """
 
 from __future__ import annotations
@@ -45,3 +46,7 @@ class TokenNotAllowed(GrammarFailed):
 
 class EngineClosed(SchedError):
     """The engine was closed, or its runner failed: it takes no more work."""
+
+
+class DeviceLost(SchedError):
+    """The engine's device works no more for this process, whose end is the only remedy."""

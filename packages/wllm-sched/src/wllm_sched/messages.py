@@ -112,7 +112,8 @@ class ModelInfo:
     parameters (generation_config), by SamplingParams field name. `settings` are the resolved settings with the reason
     for each, as (name, value, reason), to be printed once. `num_parameters` and `weight_bytes` (in memory) are 0 for an
     engine without a model. A model whose `task` is not "generate" pools: `vector_size` numbers for each text, or what
-    `vector_dimensions` has for a shorter vector.
+    `vector_dimensions` has for a shorter vector. `restart_options` are for the factory, when it starts this engine
+    again: what the engine has chosen by itself and must not choose anew.
     """
 
     model: str
@@ -135,6 +136,7 @@ class ModelInfo:
     task: Task = "generate"
     vector_size: int = 0
     vector_dimensions: Sequence[int] = ()
+    restart_options: Mapping[str, object] = field(default_factory=dict)
 
 
 class Engine(Protocol):
@@ -163,8 +165,11 @@ class Engine(Protocol):
 
 
 class ServedEngine(Engine, Protocol):
-    """An engine with its model's facts: what an engine factory returns."""
+    """An engine with its model's facts, whose device may be lost: what an engine factory returns."""
 
     @property
     def model_info(self) -> ModelInfo:
         """Facts about the model."""
+
+    def check_device(self) -> None:
+        """Raise `DeviceLost` unless the device still computes for this process; waits for what it is at."""

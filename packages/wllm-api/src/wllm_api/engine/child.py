@@ -22,9 +22,9 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from wllm_api.engine.wire import Batch, Channel, Failure, ForEngineLoop, FromEngine, Ping, Pong, Stop
+from wllm_api.engine.wire import Batch, Channel, CheckDevice, Failure, ForEngineLoop, FromEngine, Ping, Pong, Stop
 from wllm_api.power_throttling import refuse_throttling
-from wllm_sched.errors import RequestRefused, SchedError
+from wllm_sched.errors import DeviceLost, EngineClosed, RequestRefused, SchedError
 from wllm_sched.messages import Abort, ServedEngine, Submit, TokenEvent
 from wllm_sched.pooling import Pool, Pooler
 
@@ -117,6 +117,8 @@ def _serve(
                 return
             if isinstance(message, Abort):
                 engine.abort(message)
+            elif isinstance(message, CheckDevice):
+                engine.check_device()
             elif refusal := _submit(engine, message):
                 outbox.put(Batch.pack(refusal, None))
         events = engine.step()
@@ -139,10 +141,10 @@ def _submit(engine: ServedEngine, request: Submit | Pool) -> list[TokenEvent]:
         else:
             raise RequestRefused("This model writes text and makes no vectors. Ask it for text.")
         return []
+    except (AssertionError, DeviceLost, EngineClosed):
+        raise  # an invariant of the engine itself is broken, or it can do no more: no request is safe
     except SchedError as error:
         text, code, parameter = str(error), getattr(error, "code", None), getattr(error, "parameter", None)
-    except AssertionError:
-        raise  # an invariant of the engine itself is broken: no request is safe
     except Exception as error:
         logger.exception("Request %d failed when it was submitted", request.request_id)
         text, code, parameter = f"{type(error).__name__}: {error}", "internal_error", None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from wllm_api.engine.spawn import SpawnedEngine
 from wllm_api.engine.stream import RequestStream
-from wllm_api.engine.wire import Batch, Failure, FromEngine, Ping, Pong, Stop
+from wllm_api.engine.wire import Batch, CheckDevice, Failure, FromEngine, Ping, Pong, Stop
 from wllm_api.errors import EngineDied, EngineState, EngineUnavailable
 from wllm_sched.messages import Abort, EngineStats, ModelInfo, Submit, TokenEvent
 from wllm_sched.pooling import Pool, PooledText
@@ -24,6 +24,9 @@ from wllm_sched.sampling import SamplingParams
 logger = logging.getLogger(__name__)
 
 _FIRST_BACKOFF_S = 0.5
+# A GPU may take its time to come back when the computer wakes up, and so may a network drive with the model. Loads, not
+# seconds: the computer may sleep again. With the pauses these are four minutes.
+_MAX_FAILED_RELOADS, _LONGEST_BACKOFF_S = 20, 15.0
 # Looks at a silent engine before it counts as hung. Looks, not seconds: neither a computer that slept nor a server that
 # was kept from running itself must end its engine.
 _LOOKS = 10
@@ -40,7 +43,8 @@ class EngineProcess:
     """Runs `factory` ("module:function") on `options` in a spawned process, and starts it again when it dies.
 
     `on_restart()` is called after each restart. `on_failed(text)` is called when the engine is given up: after
-    `max_crashes` within `window_s` seconds, or at once when the factory raises on the first start. An engine that has
+    `max_crashes` within `window_s` seconds, or at once when the factory raises on the first start. An engine that was
+    ready once and cannot be loaded again has not crashed: it is tried 20 times, with pauses of up to 15 s. One that has
     requests hangs when it ends no step within `step_timeout_s` seconds, or when no thread of its process answers within
     `silence_timeout_s` (the process is stopped, or code keeps Python's lock): it is ended, and started again as after a
     crash. How long it loads is its own affair.
@@ -77,6 +81,7 @@ class EngineProcess:
         self._looks_without_step = 0
         self._next_look: asyncio.TimerHandle | None = None
         self._crashes: deque[float] = deque()
+        self._failed_reloads = 0
         self._request_ids = itertools.count()
         self._streams: dict[int, RequestStream] = {}
         self._spawned: SpawnedEngine | None = None
@@ -132,6 +137,11 @@ class EngineProcess:
         request_id = next(self._request_ids)
         return self._send(Pool(request_id, texts, dimensions, normalize), len(texts))
 
+    def check_device(self) -> None:
+        """Let a ready engine find out whether it still has its device: one that lost it dies and is started again."""
+        if self.state == "ready" and self._spawned is not None:
+            self._spawned.send(CheckDevice())
+
     def _send(self, request: Submit | Pool, num_samples: int) -> RequestStream:
         if self.state != "ready" or self._spawned is None or self._stopping:
             state = "stopped" if self._stopping else self.state
@@ -157,7 +167,8 @@ class EngineProcess:
 
     def _spawn(self, state: EngineState) -> None:
         self._failure = None
-        self._spawned = SpawnedEngine(self._factory, self._options, self._take, self._ended)
+        options = self._options if self.info is None else {**self._options, **self.info.restart_options}
+        self._spawned = SpawnedEngine(self._factory, options, self._take, self._ended)
         self.pid = self._spawned.pid
         self._set_state(state)
         self._look_later()
@@ -194,6 +205,7 @@ class EngineProcess:
             case ModelInfo():
                 restarted = self.state == "restarting"
                 self.info = message
+                self._failed_reloads = 0
                 self._set_state("ready")
                 if restarted:
                     logger.info("The engine process was restarted")
@@ -244,6 +256,9 @@ class EngineProcess:
         self._after_crash()
 
     def _after_crash(self) -> None:
+        if self.state == "restarting" and self.info is not None:
+            self._after_failed_reload()
+            return
         now = time.perf_counter()
         self._crashes.append(now)
         while now - self._crashes[0] > self._window_s:
@@ -252,7 +267,19 @@ class EngineProcess:
         if count >= self._max_crashes:
             self._give_up(f"{self.error} That was crash {count} within {self._window_s:g} s, so it is not restarted.")
             return
-        delay_s = _FIRST_BACKOFF_S * 2 ** (count - 1)
+        self._restart_in(_FIRST_BACKOFF_S * 2 ** (count - 1))
+
+    def _after_failed_reload(self) -> None:
+        self._failed_reloads += 1
+        count = self._failed_reloads
+        if count >= _MAX_FAILED_RELOADS:
+            self._give_up(
+                f"{self.error} It could not be loaded again {count} times in a row, so that was the last try."
+            )
+            return
+        self._restart_in(min(_FIRST_BACKOFF_S * 2**count, _LONGEST_BACKOFF_S))
+
+    def _restart_in(self, delay_s: float) -> None:
         logger.error("%s Restart in %g s", self.error, delay_s)
         self._set_state("restarting")
         self._restart = asyncio.get_running_loop().call_later(delay_s, self._start_again)

@@ -101,6 +101,9 @@ class ScriptedEngine:
         """Facts about the pretended model."""
         return self._info
 
+    def check_device(self) -> None:
+        """Nothing can be lost."""
+
     def submit(self, request: Submit) -> None:
         """Queue a request; raises `RequestRefused` for one that is too long or has unknown ids."""
         prompt, params = request.prompt_token_ids, request.params

@@ -69,6 +69,9 @@ class ScriptedPooler:
         """Facts about the pretended model."""
         return self._info
 
+    def check_device(self) -> None:
+        """Nothing can be lost."""
+
     def submit(self, request: Submit) -> None:
         """Refuse: raises `RequestRefused`."""
         raise RequestRefused("The scripted pooler writes no text.")

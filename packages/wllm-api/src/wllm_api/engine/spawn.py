@@ -21,11 +21,11 @@ from multiprocessing import resource_tracker
 
 from wllm_api.engine import child
 from wllm_api.engine.job_object import end_with_this_process
-from wllm_api.engine.wire import Channel, FromEngine, ToEngine
+from wllm_api.engine.wire import Channel, Failure, FromEngine, ToEngine
 
 logger = logging.getLogger(__name__)
 
-_EXIT_GRACE_S = 5.0  # from the end of the pipe to the end of the process
+_EXIT_GRACE_S = 5.0  # from the end of the pipe, or the engine's last word, to the end of the process
 _LAST_WORDS_S = 1.0  # from the end of the process to the end of the pipe
 
 
@@ -107,8 +107,10 @@ class SpawnedEngine:
 
     def _read(self) -> None:
         try:
-            while True:
-                self._call(self._on_message, self._channel.recv())
+            message = None
+            while not isinstance(message, Failure):  # its last word; a driver that lost its GPU may not let it end
+                message = self._channel.recv()
+                self._call(self._on_message, message)
         except (EOFError, OSError):
             pass
         except Exception:

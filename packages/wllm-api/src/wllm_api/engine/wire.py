@@ -1,7 +1,7 @@
 """What crosses the pipe between the server and its engine process, beside the messages of wllm-sched.
 
-To the engine: `Submit` or `Pool`, `Abort`, `Ping`, `Stop`. From it: `ModelInfo` first, then a `Batch` a step, a `Pong`
-for each `Ping`; `Failure` is its last word.
+To the engine: `Submit` or `Pool`, `Abort`, `CheckDevice`, `Ping`, `Stop`. From it: `ModelInfo` first, then a `Batch`
+a step, a `Pong` for each `Ping`; `Failure` is its last word.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ class Channel(Protocol):
 @dataclass(frozen=True, slots=True)
 class Stop:
     """End the engine: requests that run are dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckDevice:
+    """Find out whether the device still works; if not, the engine ends, which is the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,6 @@ class Batch:
         return [TokenEvent(*row) for row in self.rows]
 
 
-ForEngineLoop = Submit | Pool | Abort | Stop
+ForEngineLoop = Submit | Pool | Abort | CheckDevice | Stop
 ToEngine = ForEngineLoop | Ping
 FromEngine = ModelInfo | Batch | Pong | Failure

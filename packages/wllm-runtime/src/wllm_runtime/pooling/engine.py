@@ -11,6 +11,7 @@ from typing import Protocol
 
 import torch
 
+from wllm_runtime.device_check import check_device
 from wllm_runtime.gpu_memory import GpuMemory
 from wllm_runtime.pooling.batches import groups_of
 from wllm_sched import (
@@ -64,6 +65,10 @@ class PoolingEngine:
         """Facts about the model."""
         return self._model_info
 
+    def check_device(self) -> None:
+        """Raise `DeviceLost` unless the device still computes."""
+        check_device(torch.device(self._model_info.device))
+
     def submit(self, request: Submit) -> None:
         """Refuse: raises `RequestRefused`."""
         raise RequestRefused("This model writes no text: it makes vectors or scores of texts. Ask for those.")
@@ -90,13 +95,17 @@ class PoolingEngine:
         return self._queue.has_work
 
     def step(self) -> list[TokenEvent]:
-        """Run one step; an event with the vector of each of its texts."""
+        """Run one step; an event with the vector of each of its texts. Raises `DeviceLost` when the device is."""
         if self._head is None:
             raise EngineClosed("The engine was closed and takes no more work. Start a new engine.")
         events = self._queue.take_aborted()
         taken = self._queue.take()
         for group in groups_of(taken):
-            vectors = self._head.vectors([queued.text for queued in group])
+            try:
+                vectors = self._head.vectors([queued.text for queued in group])
+            except Exception:
+                self.check_device()
+                raise
             events += [self._event(queued, vector) for queued, vector in zip(group, vectors, strict=True)]
         self._num_steps += bool(taken)
         self._num_tokens += sum(queued.length for queued in taken)

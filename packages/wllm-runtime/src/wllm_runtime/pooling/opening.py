@@ -87,6 +87,7 @@ def create_pooling_engine(config: EngineConfig, directory: Path, task: FoundTask
         task=task.task,
         vector_size=head.size,
         vector_dimensions=_dimensions(checkpoint.values, head.size) if task.task == "embed" else (),
+        restart_options={"device": device.type},
     )
     return PoolingEngine(head, info, max_texts=max_texts, max_tokens=max_tokens, normalizes=normalizes, gpu=gpu)
 
@@ -110,7 +111,7 @@ def _built(
         encoder = Encoder(checkpoint, task, device, dtype, seed)
         head = EmbeddingHead(encoder, checkpoint) if task == "embed" else ScoringHead(encoder, checkpoint)
         head.vectors([PooledText([0])])
-    except (RuntimeLibraryError, CheckpointError, torch.cuda.OutOfMemoryError):
+    except (RuntimeLibraryError, CheckpointError, torch.cuda.OutOfMemoryError, torch.AcceleratorError):
         raise
     except Exception as error:
         raise UnsupportedModel(
