@@ -26,7 +26,7 @@ FORBIDDEN = {
     r"add_signal_handler": "the Proactor loop has no signal handlers: signal.signal + call_soon_threadsafe",
     r"\.add_(reader|writer)\(": "the Proactor loop has neither: read and write in a thread",
     r"(get_context|set_start_method)\(.fork": "Windows cannot fork: spawn",
-    r"\bos\.kill\(": "on Windows it ends the process, whatever the signal: psutil, Process.kill()",
+    r"\bos\.kill\b|\bfrom os import .*\bkill\b": "on Windows it ends the process, whatever the signal: psutil",
     r"\b(preexec_fn|start_new_session|process_group|pass_fds)=": "Windows has none of it, or ignores it",
     r"ipc://|create_unix_(server|connection)": "Windows has no Unix sockets",
     r"[\"']/(bin|dev|etc|home|opt|proc|root|run|sys|tmp|usr|var)(/|[\"'])": "a POSIX path",
@@ -36,7 +36,8 @@ FORBIDDEN = {
     r"(?<!\{)%-[a-zA-Z]\b": "a format of dates that Windows refuses",
     r"(?<!int\()\btime\.time\(": "steps of 15.6 ms, and it is set back: perf_counter; int(time.time()) is a date",
     r"\bos\.EX_": "Windows lacks some of them",
-    r"\bos\.system\(|shell=True": "no shell: subprocess with a list",
+    r"\bimport os as\b": "call it os: these rules know it by its name",
+    r"\bos\.system\(|shell=True|\bsubprocess\.get(status)?output\b": "no shell: subprocess with a list",
     r"\.so[\"']": "a Linux library name",
     r"\btorch\.load\(": "no pickled weights",
     r"trust_remote_code=True": "no remote code",
@@ -68,15 +69,28 @@ def words(path: Path) -> Iterator[tuple[int, str]]:
                 yield number, f"{found.group()!r}: {reason}"
 
 
+def is_text_mode(node: ast.expr) -> bool:
+    """Whether it is a mode of open() such as "w" or "rt"."""
+    return isinstance(node, ast.Constant) and set(str(node.value)) <= set("artwx+")
+
+
 def encodings(path: Path) -> Iterator[tuple[int, str]]:
-    """Offences: text files without an encoding, where ruff does not see that an object is a path."""
+    """Offences: text files without an encoding, where ruff does not see what is opened."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        if not isinstance(node, ast.Call):
             continue
-        name, given = node.func.attr, len(node.args)
-        mode = node.args[0] if given else ast.Constant("r")
-        text_mode = isinstance(mode, ast.Constant) and set(str(mode.value)) <= set("artwx+")
-        lacking = {"read_text": given == 0, "write_text": given == 1, "open": given < 2 and text_mode}
+        name, given = getattr(node.func, "attr", getattr(node.func, "id", "")), len(node.args)
+        text_modes = [is_text_mode(argument) for argument in node.args]
+        compressed = text_modes[1:] == [True] and "t" in str(getattr(node.args[1], "value", ""))
+        lacking = {
+            "read_text": given == 0,
+            "write_text": given == 1,
+            "open": isinstance(node.func, ast.Attribute) and (text_modes in ([], [True]) or compressed),
+            "fdopen": given == 1 or text_modes[1:] == [True],
+            "FileHandler": True,
+            "RotatingFileHandler": True,
+            "TimedRotatingFileHandler": True,
+        }
         if lacking.get(name) and not any(keyword.arg in ("encoding", None) for keyword in node.keywords):
             yield node.lineno, f"{name}() without encoding= takes the code page on Windows"
 

@@ -12,7 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 HEAD = """\
-import asyncio, faulthandler, mmap, multiprocessing, os, select, signal, socket, socketserver, subprocess, time
+import asyncio, faulthandler, gzip, logging, mmap, multiprocessing, os, select, signal, socket, socketserver
+import subprocess, time
 from pathlib import Path
 class Owner:
     path: Path
@@ -50,6 +51,7 @@ GUARDED = [
 WORDS = [
     "owner.loop.add_signal_handler(1, print)", "owner.loop.add_reader(1, print)", "owner.loop.add_writer(1, print)",
     "owner.loop.create_unix_server(print)", "owner.loop.create_unix_connection(print)",
+    "from os import getpid, kill", "import os as system", "end = os.kill", "subprocess.getoutput('x')",
     "multiprocessing.get_context('fork')", "multiprocessing.get_context('forkserver')",
     'multiprocessing.set_start_method("fork")', "os.kill(1, 0)", "subprocess.Popen('x', preexec_fn=print)",
     "subprocess.Popen('x', start_new_session=True)", "subprocess.Popen('x', pass_fds=(1,))",
@@ -58,6 +60,7 @@ WORDS = [
     "'/etc/hosts'", "'/bin/sh'", "'/usr/bin/env'", "os.environ['HOME']", "path.rename('x')", "path.symlink_to('x')",
     "time.time()", "time.strftime('%-d')", "os.EX_OK", "'ipc://x'", "'libc.so'", "owner.path.read_text()",
     "owner.path.write_text('x')", "owner.path.open()", "owner.path.open('a')",
+    "gzip.open('x', 'rt')", "os.fdopen(1)", "os.fdopen(1, 'w')", "logging.FileHandler('x')",
 ]  # fmt: skip
 
 # None of the three has anything against these.
@@ -65,7 +68,9 @@ ALLOWED = [
     "open('x', encoding='utf-8')", "path.read_text(encoding='utf-8')", "path.write_text('x', 'utf-8')",
     "path.open('rb')", "owner.path.open('w', encoding='utf-8')", "os.replace('a', 'b')", "int(time.time())",
     "time.perf_counter()", "signal.SIGINT", "signal.SIGTERM", "multiprocessing.get_context('spawn')", "Path.home()",
-    "'/v1/models'", "subprocess.run(['x'], encoding='utf-8')", "'%-10s'", "'{%-if x %}'",
+    "gzip.open('a.gz')", "gzip.open('a', 'rt', encoding='utf-8')", "os.fdopen(1, 'wb')",
+    "os.fdopen(1, encoding='utf-8')", "logging.FileHandler('x', encoding='utf-8')", "'/v1/models'",
+    "subprocess.run(['x'], encoding='utf-8')", "'%-10s'", "'{%-if x %}'",
 ]  # fmt: skip
 
 
@@ -105,12 +110,12 @@ def mypy(folder: Path, statements: list[str]) -> set[str]:
 
 @pytest.mark.parametrize("statement", NEVER)
 def test_ruff_finds(statement: str) -> None:
-    assert "planted.py:7:" in ruff(statement)
+    assert "planted.py:8:" in ruff(statement)
 
 
 @pytest.mark.parametrize("statement", WORDS)
 def test_the_house_rules_find(statement: str, tmp_path: Path) -> None:
-    assert "packages/one/src/one/planted.py:7: " in house_rules(tmp_path, statement)
+    assert "packages/one/src/one/planted.py:8: " in house_rules(tmp_path, statement)
 
 
 def test_mypy_finds_what_no_look_at_the_platform_guards(tmp_path: Path) -> None:
