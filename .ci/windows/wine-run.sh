@@ -7,6 +7,8 @@ overrides+=";vcruntime140,vcruntime140_1,vcruntime140_threads,msvcp140,msvcp140_
 export WINEDLLOVERRIDES=$overrides
 export KMP_AFFINITY=${KMP_AFFINITY:-disabled}  # Wine 8 lacks what OpenMP asks about NUMA nodes
 unset DISPLAY
+# uv compiles nothing: what is imported once must be kept, or each start reads all sources of torch and transformers.
+unset PYTHONDONTWRITEBYTECODE
 server=/usr/lib/wine/wineserver64
 [ "${1:-}" = --stop ] && exec $server -k
 # Wine's services would inherit the first caller's pipes and keep them open: they are started on their own, once, and end

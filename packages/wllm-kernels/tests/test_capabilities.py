@@ -33,11 +33,12 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StubLibrar
     library.state.reset()
     path = tmp_path / "kernels.wk"
     names = [(family.name, f"sm_{target}") for family in FAMILIES for target in family.targets]
+    code = lzma.compress(b"code")
     container.write(
         path,
         "12.9",
         {family.name: source_of(family).digest for family in FAMILIES},
-        {name: lzma.compress(b"code") for name in names},
+        dict.fromkeys(names, code),
     )
     backend = CudaBackend(
         lambda: Driver.load(str(library.path)), StubTorch, lambda: CodeSource(path, compilers=lambda: ())

@@ -118,7 +118,7 @@ def hub(model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     )
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "Кэш hub"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_SYMLINKS_WARNING", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_SYMLINKS_WARNING", True)  # the downloads of others would warn
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     yield server
@@ -220,6 +220,7 @@ def test_without_the_right_to_link(
         raise error
 
     monkeypatch.setattr(os, "symlink", refuse)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_SYMLINKS_WARNING", False)
     with caplog.at_level(logging.INFO):
         checkpoint = open_checkpoint("org/tiny")
     assert checkpoint.weights is not None and len(list(checkpoint.weights.names())) > 10
