@@ -12,13 +12,14 @@ import pytest
 import torch
 from stub_driver import AVAILABLE, StubLibrary, StubTorch, build
 
-from wllm_kernels import DriverError, DriverTooOld, NoKernel, UnsupportedByGpu
+from wllm_kernels import DriverError, DriverTooOld, NoKernel, UnsupportedByGpu, gpu_check, has_time_limit
 from wllm_kernels.compiler import container
 from wllm_kernels.compiler.families import Family
 from wllm_kernels.compiler.sources import source_of
 from wllm_kernels.device.backend import CudaBackend
 from wllm_kernels.device.code import CodeSource
 from wllm_kernels.device.driver import Driver
+from wllm_kernels.device.kernel import DeviceProperties
 
 pytestmark = pytest.mark.skipif(not AVAILABLE, reason="the stub driver needs a C compiler (gcc)")
 
@@ -65,10 +66,20 @@ def make_backend(stub: StubLibrary, tmp_path: Path) -> MakeBackend:
     return make
 
 
+@pytest.mark.parametrize("is_limited", [False, True])
+def test_a_display_gpu_limits_the_time_of_a_kernel(
+    is_limited: bool, stub: StubLibrary, make_backend: MakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub.state.time_limit = int(is_limited)
+    monkeypatch.setattr(gpu_check, "cuda_backend", make_backend())
+    assert has_time_limit(GPU) is is_limited
+    assert not has_time_limit(torch.device("cpu"))
+
+
 def test_nothing_is_loaded_before_a_kernel_is_asked_for(stub: StubLibrary, make_backend: MakeBackend) -> None:
     backend = make_backend()
     properties = backend.properties(GPU)
-    assert (properties.capability, properties.num_multiprocessors, properties.max_shared_bytes) == (89, 30, 99 * 1024)
+    assert properties == DeviceProperties(89, 30, 99 * 1024, has_time_limit=False)
     assert backend.gpus()[0].code == {"first": "sm_86 from the container", "second": "sm_86 from the container"}
     # A context takes memory of the GPU.
     assert (stub.state.loads, stub.state.contexts) == (0, 0)

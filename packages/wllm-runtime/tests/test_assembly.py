@@ -61,6 +61,7 @@ def test_needs_are_found_with_the_largest_step(tmp_path: Path, enforce_eager: bo
         max_num_seqs=4,
         max_num_batched_tokens=100,
         spin=False,
+        max_step_ms=None,
     )
     gpu = Gpu()
     needs = assembly.needs(cast(GpuMemory, gpu), longest=128)

@@ -10,7 +10,7 @@ import psutil
 import pytest
 import torch
 
-from wllm_runtime import ConfigError, EngineConfig
+from wllm_runtime import ConfigError, EngineConfig, step_limit
 from wllm_runtime import settings as settings_module
 from wllm_runtime.config import StepWait
 from wllm_runtime.settings import (
@@ -131,6 +131,14 @@ def test_waiting_spins_where_a_core_can_be_spared(
     assert resolve_wait(config, torch.device("cuda"), settings) is spins
     assert settings.rows[0][:2] == ("step_wait", "spin" if spins else "block")
     assert resolve_wait(config, torch.device("cpu"), settings) is False
+
+
+@pytest.mark.parametrize(("is_limited", "milliseconds"), [(True, 1000.0), (False, None)])
+def test_a_display_bounds_steps(is_limited: bool, milliseconds: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_limit, "has_time_limit", lambda device: is_limited)
+    settings = Settings()
+    assert step_limit.resolve_step_limit(torch.device("cuda", 0), settings) == milliseconds
+    assert [row[:2] for row in settings.rows] == ([("max_step_ms", "1,000")] if is_limited else [])
 
 
 def test_the_start_is_timed_by_phase() -> None:

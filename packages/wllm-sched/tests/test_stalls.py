@@ -86,14 +86,21 @@ def serve(
     *,
     depth: int = 2,
     chunks: ChunkPolicy | None = None,
+    num_streams: int = 16,
+    max_step_ms: float | None = None,
 ) -> float:
-    """Prompts that come to 16 decoding streams; seconds until all have their first token."""
+    """Prompts that come to decoding streams; seconds until all have their first token."""
     monkeypatch.setattr(wllm_sched.engine, "perf_counter", lambda: device.now_s)
     config = SchedulerConfig(
-        max_num_seqs=32, max_num_batched_tokens=BUDGET, max_model_len=20_000, vocab_size=10, max_stall_ms=LIMIT_MS
+        max_num_seqs=32,
+        max_num_batched_tokens=BUDGET,
+        max_model_len=20_000,
+        vocab_size=10,
+        max_stall_ms=LIMIT_MS,
+        max_step_ms=max_step_ms,
     )
     loop = EngineLoop(Scheduler(config, BlockPool(8192, 16), chunks), device, depth=depth)
-    for number in range(16):
+    for number in range(num_streams):
         loop.submit(Submit(number, [number % 10], SamplingParams(max_tokens=10_000, ignore_eos=True)))
     for _ in range(20):
         loop.step()
@@ -142,3 +149,31 @@ def test_a_pause_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds, without = (serve(each, [16_384], monkeypatch) for each in (device, calm))
     print(f"{seconds:.3f} s with a pause of 1 s, {without:.3f} s without")
     assert seconds <= without + 1.0 + 0.25
+
+
+@pytest.mark.parametrize("prompts", [[2_048], [16_384], [4_000] * 3, [16_384, 300, 2_000, 40]], ids=str)
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("name", ["middle", "slow", "slowest"])
+def test_where_a_display_waits_no_prompt_takes_long_even_alone(
+    name: str, depth: int, prompts: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even the first one, before anything was measured; and a GPU that is quick enough loses next to nothing."""
+    like = {**DEVICES, "slowest": Device(token=4.0, pair=4.0 / 8192, fixed=20.0)}[name]
+    device, unlimited = (Device(like.token, like.pair, like.fixed, like.least, like.graphs) for _ in range(2))
+    seconds = serve(device, prompts, monkeypatch, depth=depth, num_streams=0, max_step_ms=1000.0)
+    fastest = serve(unlimited, prompts, monkeypatch, depth=depth, num_streams=0)
+    longest, without = (max(took for took, _, _ in one.times) for one in (device, unlimited))
+    print(
+        f"{name}: longest step {longest:.0f} ms ({without:.0f}), {seconds:.2f} s = {seconds / fastest:.2f} x unlimited"
+    )
+    assert longest <= 1000.0 + 64 * (like.token + like.pair * max(prompts))
+    assert seconds <= 1.25 * fastest
+    if name != "middle":
+        assert without > 1000.0
+
+
+def test_the_limit_of_a_display_holds_beside_decodes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device(token=1.0, pair=0.0, graphs=False)
+    serve(device, [4_000], monkeypatch, num_streams=4, max_step_ms=LIMIT_MS / 2)
+    mixed = [took for took, num_tokens, num_decodes in device.times if num_tokens and num_decodes]
+    assert len(mixed) > 4 and max(mixed[2:]) <= LIMIT_MS / 2 + 16

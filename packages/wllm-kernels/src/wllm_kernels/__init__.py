@@ -21,7 +21,7 @@ from wllm_kernels.errors import (
     StaleContainer,
     UnsupportedByGpu,
 )
-from wllm_kernels.gpu_check import check_gpu
+from wllm_kernels.gpu_check import check_gpu, has_time_limit
 from wllm_kernels.implementations import Capabilities, capabilities, warmup
 from wllm_kernels.ops import (
     Activation,
@@ -83,6 +83,7 @@ __all__ = [
     "capabilities",
     "check_gpu",
     "copy_blocks",
+    "has_time_limit",
     "launch_count",
     "linear",
     "linear_act",

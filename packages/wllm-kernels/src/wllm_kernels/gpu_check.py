@@ -46,6 +46,11 @@ def check_gpu(device: torch.device) -> None:
         )
 
 
+def has_time_limit(device: torch.device) -> bool:
+    """Whether the driver ends kernels that run too long on a GPU, as Windows does after 2 s; raises `NoDeviceCode`."""
+    return device.type == "cuda" and not REFERENCE_FORCED and cuda_backend.properties(device).has_time_limit
+
+
 def _runs_any(targets: list[str], major: int, minor: int) -> bool:
     """Whether a GPU runs machine code (sm_86, of one GPU sm_90a, of a family sm_100f) or PTX (compute_80) of a list."""
     known = [found.groups() for target in targets if (found := re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", target))]

@@ -29,6 +29,7 @@ class Stub(ctypes.Structure):
         ("load_result", ctypes.c_int),
         ("launch_result", ctypes.c_int),
         ("load_milliseconds", ctypes.c_int),
+        ("time_limit", ctypes.c_int),
         ("capturing", ctypes.c_int),
         ("missing_kernel", ctypes.c_char * 64),
         ("parameter_bytes", ctypes.c_int),

@@ -18,6 +18,7 @@ enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_FOUND = 
 EXPORT struct {
   // What it says.
   int init_result, version, capability[4], max_shared_bytes, load_result, launch_result, load_milliseconds;
+  int time_limit;              // of a kernel
   int capturing;               // a graph is captured: code can be loaded by a thread in relaxed mode only
   char missing_kernel[64];     // no library has this one
   int parameter_bytes;         // of the next launch
@@ -56,6 +57,7 @@ EXPORT int cuDeviceGetAttribute(int* value, int attribute, int device) {
   int capability = stub.capability[device - 40];
   switch (attribute) {
     case 16: *value = 30; return 0;
+    case 17: *value = stub.time_limit; return 0;
     case 75: *value = capability / 10; return 0;
     case 76: *value = capability % 10; return 0;
     case 97: *value = stub.max_shared_bytes; return 0;

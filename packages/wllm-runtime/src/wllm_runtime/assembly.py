@@ -42,7 +42,10 @@ _GRAPH_SHARE_OF_ACTIVATIONS = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assembly:
-    """The loaded model and the sizes that do not depend on memory. `spin` is how the runner waits for the GPU."""
+    """The loaded model and the sizes that do not depend on memory.
+
+    `spin` is how the runner waits for the GPU; `max_step_ms` is as in `SchedulerConfig`.
+    """
 
     config: EngineConfig
     checkpoint: Checkpoint
@@ -53,6 +56,7 @@ class Assembly:
     max_num_seqs: int
     max_num_batched_tokens: int
     spin: bool
+    max_step_ms: float | None
 
     @property
     def bytes_per_token(self) -> int:
@@ -88,6 +92,7 @@ class Assembly:
                 eos_token_ids=self.checkpoint.eos_token_ids,
                 vocab_size=self.model.config.vocab_size,
                 max_stall_ms=self.config.max_stall_ms,
+                max_step_ms=self.max_step_ms,
                 length_salt_above=rope.max_position_embeddings if rope.depends_on_length else None,
             ),
             BlockPool(memory.num_kv_blocks, memory.block_size, num_host_blocks=self.num_host_blocks),

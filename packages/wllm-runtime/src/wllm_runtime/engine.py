@@ -21,6 +21,7 @@ from wllm_runtime.models.loading import build_model, decoder_config, weight_byte
 from wllm_runtime.progress import progress_bar
 from wllm_runtime.runner import ModelRunner
 from wllm_runtime.settings import Settings, resolve_device, resolve_dtype, resolve_kv_dtype, resolve_sizes, resolve_wait
+from wllm_runtime.step_limit import resolve_step_limit
 from wllm_sched import EngineLoop, EngineStats, ModelInfo, Scheduler, TokenEvent
 
 _LOG = logging.getLogger(__name__)
@@ -140,6 +141,7 @@ def create_engine(config: EngineConfig, path: Path | None = None) -> ModelEngine
         max_num_seqs=num_seqs,
         max_num_batched_tokens=num_tokens,
         spin=resolve_wait(config, device, settings),
+        max_step_ms=resolve_step_limit(device, settings),
     )
     with settings.phase("memory plan"):
         memory = plan_memory(

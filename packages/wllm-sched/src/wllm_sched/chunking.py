@@ -1,8 +1,9 @@
-"""How many prefill tokens may share a step with decodes.
+"""How many prefill tokens may share a step with decodes, or have one to themselves.
 
-A prefill chunk delays every stream that decodes beside it. What a stream notices is time, and how long a token takes
-differs a hundredfold between machines, so the limit is a time, and chunk sizes follow from measured steps. The engine
-loop reports each step; the scheduler asks. Knows nothing of requests: a chunk is its first position and its length.
+A prefill chunk delays every stream that decodes beside it, and the display where a GPU has one. What a stream notices
+is time, and how long a token takes differs a hundredfold between machines, so the limit is a time, and chunk sizes
+follow from measured steps. The engine loop reports each step; the scheduler asks. Knows nothing of requests: a chunk is
+its first position and its length.
 """
 
 from __future__ import annotations
@@ -134,6 +135,31 @@ class TimedChunks:
         self.token_ms = (m - self.pair_ms * p) / t
         if self.token_ms < 0.0:
             self.token_ms, self.pair_ms = 0.0, pm / pp
+
+
+class StepChunks:
+    """The policies of a scheduler: `beside` decodes, and `alone` for a step without them (None: no limit)."""
+
+    def __init__(self, beside: ChunkPolicy, alone: ChunkPolicy | None) -> None:
+        self._beside, self._alone = beside, alone
+
+    @classmethod
+    def timed(cls, max_stall_ms: float, max_step_ms: float | None, beside: ChunkPolicy | None) -> StepChunks:
+        """By time, but for `beside` where it is given."""
+        if max_step_ms is None:
+            return cls(beside or TimedChunks(max_stall_ms), None)
+        return cls(beside or TimedChunks(min(max_stall_ms, max_step_ms)), TimedChunks(max_step_ms))
+
+    def room(self, num_tokens: int, start: int, planned: Sequence[Chunk], num_decode_rows: int) -> int:
+        """How many of `num_tokens` from position `start` one more chunk may have, as in `ChunkPolicy.allowance`."""
+        policy = self._beside if num_decode_rows else self._alone
+        return num_tokens if policy is None else min(num_tokens, policy.allowance(start, planned, num_decode_rows))
+
+    def observe(self, chunks: Sequence[Chunk], num_decode_rows: int, elapsed_ms: float) -> None:
+        """Let both learn of a step."""
+        self._beside.observe(chunks, num_decode_rows, elapsed_ms)
+        if self._alone is not None:
+            self._alone.observe(chunks, num_decode_rows, elapsed_ms)
 
 
 def _num_tokens(chunks: Iterable[Chunk]) -> int:

@@ -20,7 +20,7 @@ from time import perf_counter
 
 from wllm_cache import BlockPool
 from wllm_sched.admission import Admission
-from wllm_sched.chunking import ChunkPolicy, TimedChunks
+from wllm_sched.chunking import ChunkPolicy, StepChunks
 from wllm_sched.compiling import CompilingLine
 from wllm_sched.config import SchedulerConfig
 from wllm_sched.counters import Counters
@@ -38,7 +38,7 @@ from wllm_sched.waiting import WaitingLine
 class Scheduler:
     """Plans steps for the requests it is given, within `config`, with the blocks of `pool`.
 
-    `chunks` chooses prefill chunk sizes; by default they follow from `config.max_stall_ms`. A request ends with
+    `chunks` chooses prefill chunk sizes beside decodes; by default they follow from `config`. A request ends with
     "length" where the context ends, or the whole pool. Without `grammars`, requests with one are refused.
     """
 
@@ -51,7 +51,7 @@ class Scheduler:
     ) -> None:
         self.config = config
         self.pool = pool
-        self.chunks = TimedChunks(config.max_stall_ms) if chunks is None else chunks
+        self.chunks = StepChunks.timed(config.max_stall_ms, config.max_step_ms, chunks)
         self._block_size = pool.block_size
         self._num_cache_tokens = pool.num_blocks * pool.block_size
         self._requests: dict[int, Request] = {}
@@ -237,7 +237,6 @@ class Scheduler:
 
     def _plan_prefill(self, draft: Draft) -> None:
         room = self.config.max_num_batched_tokens - len(draft.decode_rows)
-        chunks = self.chunks if draft.decode_rows else None
         unplanned = deque(self._running.prefilling)
         arriving: list[Sample] = []
         may_admit = True
@@ -255,11 +254,11 @@ class Scheduler:
             if self.pool.host is not None and sample.table.arrival > self.pool.host.num_done:
                 arriving.append(sample)
                 continue
-            if chunks is not None:
-                room = min(room, chunks.allowance(sample.computed, draft.chunks, len(draft.decode_rows)))
+            room = self.chunks.room(room, sample.computed, draft.chunks, len(draft.decode_rows))
             room -= self._plan_chunk(sample, room, draft)
         if not draft.decode_rows and not draft.chunk_rows and not self._flights:
             for sample in arriving:
+                room = self.chunks.room(room, sample.computed, draft.chunks, 0)
                 room -= self._plan_chunk(sample, room, draft)
 
     def _plan_chunk(self, sample: Sample, room: int, draft: Draft) -> int:

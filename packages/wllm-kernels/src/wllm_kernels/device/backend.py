@@ -189,10 +189,12 @@ class CudaBackend:
 
     def _ask(self, index: int) -> _Gpu:
         handle = self._driver.device(index)
-        wanted = (driver_api.MAJOR, driver_api.MINOR, driver_api.MULTIPROCESSORS, driver_api.MAX_SHARED_BYTES)
-        major, minor, multiprocessors, shared = (self._driver.device_attribute(handle, number) for number in wanted)
+        api = driver_api
+        wanted = (api.MAJOR, api.MINOR, api.MULTIPROCESSORS, api.MAX_SHARED_BYTES, api.TIME_LIMIT)
+        major, minor, processors, shared, limit = (self._driver.device_attribute(handle, number) for number in wanted)
         capability = 10 * major + minor
-        properties = DeviceProperties(self._code.forced_capability or capability, multiprocessors, shared)
+        runs = self._code.forced_capability or capability
+        properties = DeviceProperties(runs, processors, shared, has_time_limit=bool(limit))
         return _Gpu(index, self._driver.device_name(handle), handle, capability, properties)
 
     def _context(self, gpu: _Gpu) -> int:

@@ -27,7 +27,7 @@ _MAX_DYNAMIC_SHARED_BYTES, _NUM_REGISTERS = 8, 4  # attributes of a function
 _DEFAULT_SHARED_BYTES = 48 * 1024
 
 # Attributes of a device.
-MULTIPROCESSORS, MAJOR, MINOR, MAX_SHARED_BYTES = 16, 75, 76, 97
+MULTIPROCESSORS, TIME_LIMIT, MAJOR, MINOR, MAX_SHARED_BYTES = 16, 17, 75, 76, 97
 
 # The release of the driver that brought a CUDA version: what a user has to install.
 _RELEASES = {12000: "R525", 12080: "R570", 13000: "R580"}

@@ -24,6 +24,7 @@ class DeviceProperties:
     capability: int  # times ten: 86
     num_multiprocessors: int
     max_shared_bytes: int  # of one block that asks for more than the default
+    has_time_limit: bool = False  # the driver ends kernels that run too long, since a display may wait for the GPU
 
 
 class Launch(Protocol):
