@@ -28,7 +28,7 @@ needs_nvrtc = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WLLM_KERNELS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("WLLM_KERNELS_CACHE", str(tmp_path / "кэш Größe 日本"))
 
 
 def written(folder: Path, *targets: str, digest: str | None = None) -> Path:

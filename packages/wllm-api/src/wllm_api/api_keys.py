@@ -13,7 +13,10 @@ def read_key_file(path: Path) -> tuple[str, ...]:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UnusableKey(f"The file of API keys cannot be read: {error}. Name a text file in UTF-8.") from error
+        raise UnusableKey(
+            f"The file of API keys {path} cannot be read: {error}. Name a text file in UTF-8; what > makes in Windows "
+            "PowerShell is UTF-16: Set-Content -Encoding utf8 makes another."
+        ) from error
     keys = tuple(line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))
     if not keys:
         raise UnusableKey(f"The file of API keys {path} holds no key. Write one key a line.")

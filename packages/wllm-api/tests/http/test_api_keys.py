@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,17 @@ from wllm_api.settings import Access, Limits
 
 
 def test_file_of_keys(tmp_path: Path) -> None:
-    path = tmp_path / "keys file.txt"
+    path = tmp_path / "ключи Größe 日本.txt"
     path.write_bytes("\ufeff# ours\r\nfirst-key\r\n\r\n  second-kéy \r\n#third\r\n".encode())
     assert read_key_file(path) == ("first-key", "second-kéy")
 
 
-@pytest.mark.parametrize("content", [b"", b"# nothing\n\n", b"\xff\xfe"])
+@pytest.mark.parametrize("content", [b"", b"# nothing\n\n", b"\xff\xfe", "key\r\n".encode("utf-16")])
 def test_file_without_keys_is_refused(tmp_path: Path, content: bytes) -> None:
     """It must not open the server to everybody."""
     path = tmp_path / "keys.txt"
     path.write_bytes(content)
-    with pytest.raises(UnusableKey, match="file of API keys"):
+    with pytest.raises(UnusableKey, match=re.escape(f"file of API keys {path}")):
         read_key_file(path)
     with pytest.raises(UnusableKey, match="cannot be read"):
         read_key_file(tmp_path / "none.txt")

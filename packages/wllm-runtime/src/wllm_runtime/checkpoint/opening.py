@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ from wllm_runtime.stores import find, near
 
 logger = logging.getLogger(__name__)
 
+# From this length on, the end mark counted, Windows finds a path only where its long paths are on.
+_WINDOWS_PATH = 260
 _HUB_ID = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
 
 
@@ -85,6 +88,7 @@ def _stored(model: str, path: Path) -> Path:
             f"Ollama's or LM Studio's folders, and it is no hub id of the form 'organisation/name'. "
             + (f"Near it on this disk: {tip}." if tip else "Check the spelling, or look for it on the hub.")
             + " `wllm models list` shows what is here."
+            + _length_hint(path)
         )
     if not found.is_servable:
         raise UnsupportedCheckpoint(
@@ -98,6 +102,13 @@ def _stored(model: str, path: Path) -> Path:
             found.name,
         )
     return found.path
+
+
+def _length_hint(path: Path) -> str:
+    length = len(str(path.absolute()))
+    if sys.platform != "win32" or length < _WINDOWS_PATH:
+        return ""
+    return f" The path has {length} characters: Windows finds it only where long paths are on, as `wllm doctor` tells."
 
 
 def _only_gguf_in(directory: Path) -> Path | None:
