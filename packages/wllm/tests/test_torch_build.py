@@ -57,22 +57,39 @@ def test_it_runs_as_a_program_without_torch() -> None:
     assert not {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()} & {"torch", "numpy", "fastapi"}
 
 
+CPU, CUDA_12, CUDA_13 = "cuda: Optional[str] = None", "cuda: Optional[str] = '12.6'", "cuda: Optional[str] = '13.0'"
+
+
 @pytest.mark.parametrize(
-    ("library", "driver", "told"),
+    ("says", "driver", "words"),
     [
-        ("torch_cpu.dll", Driver(True, 13000, (RTX_2060,)), True),
-        ("libtorch_cpu.so", Driver(True, 11080, (RTX_2060,)), True),
-        ("torch_cpu.dll", Driver(loaded=False), False),
-        ("torch_cuda.dll", Driver(True, 13000, (RTX_2060,)), False),
-        ("libtorch_hip.so", Driver(True, 13000, (RTX_2060,)), False),
+        (CPU, Driver(True, 13000, (RTX_2060,)), ("this torch is a CPU build", f"--index-url {INDEX}/cu130")),
+        (CPU, Driver(True, 11080, (RTX_2060,)), ("this torch is a CPU build", "update the NVIDIA driver")),
+        (
+            CUDA_13,
+            Driver(True, 12040, (RTX_2060,)),
+            ("for CUDA 13.0,", "driver has CUDA 12.4", f"--index-url {INDEX}/cu126"),
+        ),
+        (CUDA_13, Driver(True, 12080, (RTX_5090,)), ("for CUDA 13.0,", "update the NVIDIA driver")),
+        (CPU, Driver(loaded=False), ()),
+        (CPU, Driver(True, 13000, problem="it finds no GPU"), ()),
+        (CUDA_13, Driver(True, 13000, (RTX_2060,)), ()),
+        (CUDA_12, Driver(True, 13000, (RTX_2060,)), ()),
+        (f"{CPU}\nhip: Optional[str] = '6.4.43482'", Driver(True, 13000, (RTX_2060,)), ()),
     ],
 )
-def test_a_gpu_that_stays_idle_is_told(library: str, driver: Driver, told: bool, tmp_path: Path) -> None:
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / library).touch()
+def test_a_gpu_that_stays_idle_is_told(says: str, driver: Driver, words: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "version.py").write_text(f"from typing import Optional\n{says}\nxpu = None\n", encoding="utf-8")
     text = idle_gpu(tmp_path, lambda: driver)
-    assert bool(text) is told
-    assert not told or (text.startswith("RTX 2060 stays idle") and f"--index-url {INDEX}/cu130" in text)
+    assert text.startswith(f"{driver.gpus[0].name} stays idle") if words else text == ""
+    assert [word for word in words if word not in text] == []
+
+
+def test_the_installed_torch_says_what_it_is_built_for() -> None:
+    import torch
+
+    told = idle_gpu(driver=lambda: Driver(True, 11080, (RTX_2060,)))
+    assert ("CPU build" if torch.version.cuda is None else f"for CUDA {torch.version.cuda},") in told
 
 
 @pytest.mark.parametrize("command", ["serve", "chat"])
@@ -90,7 +107,9 @@ def test_serve_and_chat_tell_it_first(
 @pytest.mark.parametrize("command", ["serve", "chat"])
 def test_it_is_told_before_anything_slow_is_imported(command: str, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(preload(tmp_path, 13000), encoding="utf-8")
-    (tmp_path / "torch.py").write_text("version = None", encoding="utf-8")
+    (tmp_path / "torch").mkdir()
+    for name in ("__init__.py", "version.py"):
+        (tmp_path / "torch" / name).touch()
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, "LD_LIBRARY_PATH": str(tmp_path)}
     words = [sys.executable, "-X", "importtime", "-m", "wllm", command, "--max-num-seqs", "0"]

@@ -23,8 +23,8 @@ _INDEX = "https://download.pytorch.org/whl"
 _NEWEST_CUDA, _OLDER_CUDA, _OLDER = 13, 12, "cu126"
 # Code for these came with CUDA 12.8, so that the builds for 12.6 have none.
 _BLACKWELL = 10
-# One of them is in every build that is not for the CPU alone.
-_GPU_LIBRARIES = ("cuda", "hip", "xpu")
+# What torch/version.py says of a build for GPUs: the version of CUDA, or of another maker's libraries.
+_BUILT_FOR = re.compile(r"^(cuda|hip|xpu)\b.*= '([\d.]+)", re.MULTILINE)
 
 
 def build_for(driver: Driver) -> str | None:
@@ -67,20 +67,27 @@ def install_steps(driver: Driver) -> str:
 
 
 def idle_gpu(folder: Path | None = None, driver: Callable[[], Driver] = ask_driver) -> str:
-    """What to tell whose GPU stays idle because the torch in `folder` is a CPU build; empty where that is not so.
+    """What to tell whose GPU the torch in `folder` cannot use: a CPU build, or for a newer CUDA than the driver has.
 
-    Takes milliseconds: looks at torch's libraries instead of importing it, and asks the driver only then.
+    Empty where that is not so. Takes milliseconds: reads a file of torch instead of importing it, and asks the driver.
     """
     if folder is None:
         spec = importlib.util.find_spec("torch")
         folder = Path(spec.origin).parent if spec is not None and spec.origin is not None else None
-    if folder is None or any(any(folder.glob(f"lib/*torch_{name}*")) for name in _GPU_LIBRARIES):
+    if folder is None or not (folder / "version.py").is_file():
         return ""
+    built_for = dict(_BUILT_FOR.findall((folder / "version.py").read_text(encoding="utf-8")))
+    cuda = built_for.get("cuda", "0")
     found = driver()
     if not found.gpus:
         return ""
-    command = install_steps(found)
-    return f"{found.gpus[0].name} stays idle: this torch is a CPU build. To get one that uses it: {command}"
+    if not built_for:
+        reason = "this torch is a CPU build"
+    elif int(cuda.partition(".")[0]) > found.version // 1000:
+        reason = f"this torch is for CUDA {cuda}, and the NVIDIA driver has CUDA {found.cuda}"
+    else:
+        return ""
+    return f"{found.gpus[0].name} stays idle: {reason}. To get one that uses it: {install_steps(found)}"
 
 
 def main(argv: Sequence[str] | None = None, driver: Callable[[], Driver] = ask_driver) -> int:
