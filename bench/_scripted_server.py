@@ -14,6 +14,7 @@ import psutil
 
 from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
+from wllm_api.hosting import HostedModel
 from wllm_api.server import serve
 from wllm_sched import ModelInfo
 
@@ -52,11 +53,11 @@ def main() -> int:
     step_ms, max_num_seqs = float(sys.argv[1]), int(sys.argv[2])
     urls: list[str] = []
 
-    def ready(info: ModelInfo) -> None:
+    def ready(info: ModelInfo | None) -> None:
         print(json.dumps(urls[0]), flush=True)
 
     engine = EngineProcess(FACTORY, {"step_s": step_ms / 1000, "max_num_seqs": max_num_seqs})
-    app = create_app(engine, served_model_names=["scripted"], on_ready=ready)
+    app = create_app([HostedModel(engine, ["scripted"])], on_ready=ready)
     return serve(app, "127.0.0.1", 0, on_bound=urls.append)
 
 

@@ -19,6 +19,7 @@ import psutil
 
 from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
+from wllm_api.hosting import HostedModel
 from wllm_api.server import serve
 from wllm_sched.messages import Task
 
@@ -108,7 +109,7 @@ def main() -> int:
     # A short context, so that the longest answer of all is short.
     short = {"max_model_len": 256}
     engine = EngineProcess(GENERATOR, short) if task == "generate" else EngineProcess(POOLER, {**short, "task": task})
-    app = create_app(engine, served_model_names=["scripted"])
+    app = create_app([HostedModel(engine, ["scripted"])])
     return serve(app, "127.0.0.1", 0, on_bound=lambda url: print(f"listening on {url}", flush=True))
 
 

@@ -17,6 +17,7 @@ from wllm_api import console_close, server
 from wllm_api.app import create_app
 from wllm_api.console_close import handler_of, on_console_close
 from wllm_api.engine import EngineProcess
+from wllm_api.hosting import HostedModel
 from wllm_api.settings import Limits
 from wllm_api.testing import wait_until
 
@@ -134,7 +135,7 @@ def test_streams_and_engine_end_in_time(interrupts_first: bool, monkeypatch: pyt
     # Here the process goes on, where a server's would end.
     monkeypatch.setattr(console_close, "stay", lambda: None)
     engine = EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {"step_s": 0.01})
-    app = create_app(engine, served_model_names=["m"], limits=Limits(shutdown_grace_s=25.0))
+    app = create_app([HostedModel(engine, ["m"])], limits=Limits(shutdown_grace_s=25.0))
     client = Client(kernel, interrupts_first=interrupts_first)
     assert server.serve(app, "127.0.0.1", 0, on_bound=client.begin) == 0
     client.join()

@@ -16,6 +16,7 @@ from wllm_api import hidden_window as module
 from wllm_api import server
 from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
+from wllm_api.hosting import HostedModel
 from wllm_api.hidden_window import hidden_window, window_of
 from wllm_api.testing import wait_until
 
@@ -158,7 +159,7 @@ def test_the_server_lets_its_engine_look_for_its_device(monkeypatch: pytest.Monk
         _thread.interrupt_main()
 
     follower = threading.Thread(target=follow)
-    app = create_app(engine, served_model_names=["m"])
+    app = create_app([HostedModel(engine, ["m"])])
     assert server.serve(app, "127.0.0.1", 0, on_bound=lambda url: follower.start()) == 0
     follower.join()
     wake.join()

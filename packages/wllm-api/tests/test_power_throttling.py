@@ -14,6 +14,7 @@ import pytest
 from wllm_api import server
 from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
+from wllm_api.hosting import HostedModel
 from wllm_api.power_throttling import ask, refuse_throttling
 
 # A child of a server that is gone: the first end of file ends it.
@@ -80,6 +81,6 @@ def test_the_children_refuse(module: str, name: str, call: str, code: int) -> No
 def test_the_server_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     monkeypatch.setattr(server, "refuse_throttling", lambda: calls.append("refused"))
-    app = create_app(EngineProcess("never:started", {}), served_model_names=["m"])
+    app = create_app([HostedModel(EngineProcess("never:started", {}), ["m"])])
     assert server.serve(app, "127.0.0.1", 0, on_bound=lambda url: signal.raise_signal(signal.SIGINT)) == 0
     assert calls == ["refused"]

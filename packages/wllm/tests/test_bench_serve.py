@@ -24,6 +24,7 @@ from wllm.bench.serve_stream import Stream
 from wllm.cli import main
 from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
+from wllm_api.hosting import HostedModel
 from wllm_api.testing import running_server
 
 
@@ -232,7 +233,7 @@ def test_an_exchange_that_is_cut_raises() -> None:
 @pytest.fixture(scope="module")
 def scripted() -> Iterator[str]:
     engine = EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {"step_s": 0.002})
-    with running_server(create_app(engine, served_model_names=["scripted"])) as url:
+    with running_server(create_app([HostedModel(engine, ["scripted"])])) as url:
         yield url
 
 
@@ -301,7 +302,7 @@ def test_a_server_that_refuses_is_named(
 
 def test_a_server_that_still_loads_is_not_blamed_on_the_request(capsys: pytest.CaptureFixture[str]) -> None:
     engine = EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {"load_s": 60.0})
-    with running_server(create_app(engine, served_model_names=["scripted"]), ready=False) as url:
+    with running_server(create_app([HostedModel(engine, ["scripted"])]), ready=False) as url:
         assert main(["bench", "serve", "--url", url]) == 1
     assert "not ready" in capsys.readouterr().err
 

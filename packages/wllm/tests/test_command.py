@@ -13,7 +13,8 @@ import pytest
 
 from wllm.cli import build_parser, main
 from wllm.flags import add_engine_flags, engine_settings
-from wllm.serve import ServeOptions, api_keys, served_name
+from wllm.serve import ServeOptions, api_keys
+from wllm.served_models import served_name
 from wllm_api.tools import REASONING_PARSERS, TOOL_PARSERS
 from wllm_runtime import EngineConfig
 
@@ -59,8 +60,9 @@ def test_help_names_every_parser() -> None:
 def test_a_wrong_flag_is_told_in_two_lines(command: str) -> None:
     done = run(*command.split(), "--max-num-seqs", "many")
     assert done.returncode == 2
+    models = "[MODEL ...]" if command == "serve" else "[MODEL]"
     assert done.stderr.splitlines() == [
-        f"usage: wllm {command} [MODEL] [flags]",
+        f"usage: wllm {command} {models} [flags]",
         f"wllm {command}: error: argument --max-num-seqs: invalid int value: 'many'",
     ]
 
@@ -146,7 +148,7 @@ def test_sampling_that_is_no_json_object_is_refused(text: str, capsys: pytest.Ca
 def keys_of(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[str, ...]:
     """The API keys with which `wllm serve` would start its server."""
     seen: list[ServeOptions] = []
-    monkeypatch.setattr("wllm.serve.serve", lambda model, settings, options: seen.append(options) or 0)
+    monkeypatch.setattr("wllm.serve.serve", lambda models, options: seen.append(options) or 0)
     assert main(["serve", *arguments]) == 0
     return api_keys(seen[0])
 

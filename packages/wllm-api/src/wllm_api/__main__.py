@@ -9,6 +9,7 @@ import sys
 from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
 from wllm_api.errors import ApiError
+from wllm_api.hosting import HostedModel
 from wllm_api.server import serve
 from wllm_api.settings import Access
 from wllm_api.tracing import tracer_from_environment
@@ -27,8 +28,12 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
         app = create_app(
-            EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {"step_s": options.step_s}),
-            served_model_names=["scripted"],
+            [
+                HostedModel(
+                    EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {"step_s": options.step_s}),
+                    ["scripted"],
+                )
+            ],
             tracer=tracer_from_environment(),
             access=Access(api_keys=tuple(options.api_key), allowed_hosts=(options.host,)),
         )

@@ -1,13 +1,15 @@
-"""Builds the ASGI application around an engine.
+"""Builds the ASGI application around the engines of its models.
 
-The application owns the engine's life: it starts it when the server starts (requests get a 503 until it is ready) and
-stops it at the end. `wllm_api.server.serve` runs the application; any ASGI server can.
+The application owns their lives: it starts the first when the server starts (requests get a 503 until it is ready),
+the others when they are asked for, and stops them at the end. `wllm_api.server.serve` runs the application; any ASGI
+server can.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
@@ -19,10 +21,10 @@ from starlette.middleware import Middleware
 from starlette.routing import Match
 
 from wllm_api.api_keys import checked_keys
-from wllm_api.client import EngineClient
 from wllm_api.disconnect import ClientGone, end
 from wllm_api.error_bodies import refusal_response
-from wllm_api.http_errors import HttpError, InvalidRequest, MethodNotAllowed, NotFound, UnknownParser
+from wllm_api.hosting import HostedModel
+from wllm_api.http_errors import HttpError, InvalidRequest, MethodNotAllowed, NotFound, RepeatedModelName
 from wllm_api.metrics import Metrics
 from wllm_api.middleware.faults import Faults
 from wllm_api.middleware.hosts import Hosts
@@ -39,18 +41,18 @@ from wllm_api.routes import (
     docs,
     embeddings,
     messages,
-    models,
     ollama,
     ollama_embed,
     ollama_models,
     rerank,
     responses,
+    sleep,
     status,
     tokens,
 )
+from wllm_api.routes import models as model_list
 from wllm_api.serving import Serving
-from wllm_api.settings import Access, Limits, Parsers
-from wllm_api.tools import REASONING_PARSERS, TOOL_PARSERS
+from wllm_api.settings import Access, Limits
 from wllm_api.tracing import RequestTracer
 from wllm_api.version import package_version
 from wllm_sched.messages import ModelInfo
@@ -59,35 +61,31 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 def create_app(
-    engine: EngineClient,
+    models: Sequence[HostedModel],
     *,
-    served_model_names: Sequence[str],
+    max_loaded: int = 1,
     access: Access | None = None,
     limits: Limits | None = None,
-    parsers: Parsers | None = None,
     metrics_prefix: str = "wllm:",
     tracer: RequestTracer | None = None,
-    on_ready: Callable[[ModelInfo], None] | None = None,
+    on_ready: Callable[[ModelInfo | None], None] | None = None,
 ) -> FastAPI:
-    """The application; the first of `served_model_names` is the one that answers and metrics show.
+    """The application; the first of `models` is loaded when the server starts, the others when a request names them.
 
-    `tracer` is closed at the end of the application. `on_ready` is called once, when the first request would be taken.
-    Raises `UnknownParser` or `UnusableKey`.
+    At most `max_loaded` are loaded at a time. `tracer` is closed at the end of the application. `on_ready` is called
+    once, when the first model is loaded, with None when others must do without it. Raises `UnusableKey` or
+    `RepeatedModelName`.
     """
-    access, parsers = access or Access(), parsers or Parsers()
-    for kind, name, known in (
-        ("tool", parsers.tools, TOOL_PARSERS),
-        ("reasoning", parsers.reasoning, REASONING_PARSERS),
-    ):
-        if name not in known:
-            raise UnknownParser(f"There is no {kind} parser '{name}'. Use one of: {', '.join(known)}.")
+    access = access or Access()
+    repeated = [name for name, count in Counter(name for model in models for name in model.names).items() if count > 1]
+    if repeated:
+        raise RepeatedModelName(f"Two models are called '{repeated[0]}'. Give each a name of its own.")
     serving = Serving(
-        engine,
-        served_model_names,
+        models,
         access=access,
         limits=limits or Limits(),
-        parsers=parsers,
-        metrics=Metrics(engine, served_model_names[0], metrics_prefix),
+        metrics=Metrics({model.name: model.engine for model in models}, metrics_prefix),
+        max_loaded=max_loaded,
     )
     app = FastAPI(
         title="wLLM",
@@ -119,12 +117,13 @@ def create_app(
     app.state.serving = serving
     app.state.on_ready = on_ready
     app.state.tracer = tracer
-    for router in (part.router for part in (chat, completions, embeddings, messages, models, rerank, responses)):
+    for router in (part.router for part in (chat, completions, embeddings, messages, model_list, rerank, responses)):
         app.include_router(router, prefix="/v1")
         # Some clients are given the address without /v1.
         app.include_router(router, include_in_schema=False)
     app.include_router(rerank.cohere, prefix="/v2")
     app.include_router(tokens.router)
+    app.include_router(sleep.router)
     app.include_router(status.router)
     app.include_router(docs.router)
     for router in (ollama.router, ollama_embed.router, ollama_models.router):
@@ -137,7 +136,6 @@ def create_app(
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     serving: Serving = app.state.serving
-    await serving.engine.start()
     # Now, while the model loads: the first request that needs it would hold up the others for a tenth of a second.
     app.openapi()
     loading = asyncio.create_task(_prepare(serving, app.state.on_ready))
@@ -145,21 +143,16 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
     finally:
         await end(loading)
-        await serving.engine.stop()
+        await serving.residency.stop()
         tracer: RequestTracer | None = app.state.tracer
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
 
 
-async def _prepare(serving: Serving, on_ready: Callable[[ModelInfo], None] | None) -> None:
-    try:
-        await serving.prepare()
-    except Exception:
-        # `serving.fatal` has the reason; whoever runs the server looks at it.
-        assert serving.fatal is not None, "a server that cannot be prepared says why"
-        return
-    if on_ready is not None and serving.engine.info is not None:
-        on_ready(serving.engine.info)
+async def _prepare(serving: Serving, on_ready: Callable[[ModelInfo | None], None] | None) -> None:
+    await serving.residency.start()
+    if on_ready is not None and serving.fatal is None:
+        on_ready(serving.models[0].info)
 
 
 async def _refusal(request: Request, error: Exception) -> Response:

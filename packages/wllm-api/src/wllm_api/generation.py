@@ -15,8 +15,8 @@ from typing import NamedTuple
 from wllm_api.client import EventSource
 from wllm_api.errors import EngineUnavailable
 from wllm_api.failures import failure_of
+from wllm_api.hosting import LoadedModel
 from wllm_api.http_errors import ServerFault
-from wllm_api.model import ServedModel
 from wllm_api.record import current_record
 from wllm_api.request_times import RequestTimes
 from wllm_api.serving import Serving
@@ -37,9 +37,10 @@ class Generation:
     """The answers to `jobs`; choice `c` is sample `c % n` of prompt `c // n`; `kept` as in `OutputText`."""
 
     def __init__(
-        self, serving: Serving, model: ServedModel, jobs: Sequence[Job], *, kept: frozenset[int] = frozenset()
+        self, serving: Serving, model: LoadedModel, jobs: Sequence[Job], *, kept: frozenset[int] = frozenset()
     ) -> None:
         self._serving = serving
+        self._model = model
         self._jobs = jobs
         self._n = jobs[0].params.n
         self._outputs = [
@@ -49,7 +50,7 @@ class Generation:
         self._started = [False] * len(jobs)
         self._held: list[list[TokenEvent]] = [[] for _ in jobs]
         self._streams: list[EventSource] = []
-        self._times = [RequestTimes(serving.metrics) for _ in self._outputs]
+        self._times = [RequestTimes(model.metrics) for _ in self._outputs]
         self.prompt_logprobs: list[tuple[TokenLogprobs | None, ...] | None] = [None] * len(jobs)
         self._record = current_record()
         self._record.times += self._times
@@ -108,15 +109,15 @@ class Generation:
             self._note_figures()
 
     def _submit(self) -> None:
-        metrics = self._serving.metrics
+        metrics = self._model.metrics
         for job in self._jobs:
             metrics.params_n.observe(job.params.n)
             if job.params.max_tokens is not None:
                 metrics.params_max_tokens.observe(job.params.max_tokens)
             try:
-                self._streams.append(self._serving.engine.submit(job.token_ids, job.params))
+                self._streams.append(self._model.engine.submit(job.token_ids, job.params))
             except EngineUnavailable:
-                raise self._serving.not_ready() from None
+                raise self._serving.not_ready(self._model.engine.state) from None
 
     def _take(self, number: int, event: TokenEvent) -> list[tuple[int, TextDelta]]:
         self._started[number] = True
@@ -160,7 +161,7 @@ class Generation:
             times.end(reason, self._num_tokens(choice))
 
     def _note_figures(self) -> None:
-        self._serving.metrics.longest_answer.observe(max(output.num_tokens for output in self._outputs))
+        self._model.metrics.longest_answer.observe(max(output.num_tokens for output in self._outputs))
         record = self._record
         record.num_prompt_tokens += self.num_prompt_tokens
         record.num_cached_tokens += self.num_cached_tokens

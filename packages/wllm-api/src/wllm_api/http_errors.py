@@ -17,6 +17,7 @@ ServeError (ApiError)            the server cannot start
 ├── PortUnavailable              in use, reserved by Windows, or not ours to take
 ├── UnusableKey                  an API key that no client could send, a file without one
 ├── UnusableTracing              OTEL_* variables that ask for what there is not
+├── RepeatedModelName            two models of one name
 ├── UnknownParser                no parser of tool calls or reasoning has this name
 └── ExposedWithoutKey            other machines could reach a server that has no key
 """
@@ -170,6 +171,10 @@ class UnusableKey(ServeError):
 
 class UnusableTracing(ServeError):
     """Traces are asked for that cannot be sent."""
+
+
+class RepeatedModelName(ServeError):
+    """Two models of one server go by the same name."""
 
 
 class UnknownParser(ServeError):

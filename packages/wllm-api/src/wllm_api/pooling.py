@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Sequence
 from wllm_api.client import EventSource
 from wllm_api.errors import EngineUnavailable
 from wllm_api.failures import failure_of
+from wllm_api.hosting import LoadedModel
 from wllm_api.http_errors import ServerFault
 from wllm_api.record import current_record
 from wllm_api.request_times import RequestTimes
@@ -26,17 +27,19 @@ class Pooling:
     def __init__(
         self,
         serving: Serving,
+        model: LoadedModel,
         texts: Sequence[PooledText],
         *,
         dimensions: int | None = None,
         normalize: bool | None = None,
     ) -> None:
         self._serving = serving
+        self._engine = model.engine
         self._texts = texts
         self._dimensions = dimensions
         self._normalize = normalize
         self._stream: EventSource | None = None
-        self._times = RequestTimes(serving.metrics)
+        self._times = RequestTimes(model.metrics)
         self._record = current_record()
         self._record.times.append(self._times)
 
@@ -65,11 +68,9 @@ class Pooling:
         left = len(self._texts)
         try:
             try:
-                self._stream = self._serving.engine.pool(
-                    self._texts, dimensions=self._dimensions, normalize=self._normalize
-                )
+                self._stream = self._engine.pool(self._texts, dimensions=self._dimensions, normalize=self._normalize)
             except EngineUnavailable:
-                raise self._serving.not_ready() from None
+                raise self._serving.not_ready(self._engine.state) from None
             async for event in self._stream:
                 if event.vector is None:
                     reason = event.finish_reason or reason

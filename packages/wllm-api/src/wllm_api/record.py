@@ -6,6 +6,7 @@ for the request writes into the current one; outside of a request that is one th
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -45,10 +46,15 @@ class Steps:
 
 @dataclass(slots=True)
 class RequestRecord:
-    """The figures of one request; `times` has one entry an answer, `steps` is None unless they are traced."""
+    """The figures of one request; `times` has one entry an answer, `steps` is None unless they are traced.
+
+    `model` is as the request named it, `served_by` the name that metrics show of it. `at_end` is closed when the
+    request is over, however it went.
+    """
 
     started: float = field(default_factory=perf_counter)
     model: str | None = None
+    served_by: str | None = None
     num_body_bytes: int = 0
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
@@ -56,6 +62,7 @@ class RequestRecord:
     finish_reasons: list[str] = field(default_factory=list)
     times: list[RequestTimes] = field(default_factory=list)
     steps: Steps | None = None
+    at_end: ExitStack = field(default_factory=ExitStack)
 
 
 _current: ContextVar[RequestRecord | None] = ContextVar("wllm_request_record", default=None)

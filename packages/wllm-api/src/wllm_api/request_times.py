@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
-from wllm_api.metrics import Metrics
+from wllm_api.metrics import ModelMetrics
 from wllm_sched.messages import StartTimes
 
 
 class RequestTimes:
     """The clock of one answer, from its creation on: `start`, `first` and `last` token in seconds of `perf_counter`."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: ModelMetrics) -> None:
         self._metrics = metrics
         self.start = time.perf_counter()
         self.first: float | None = None

@@ -8,8 +8,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from operator import mul
 
+from wllm_api.hosting import LoadedModel
 from wllm_api.inputs import pooled_inputs, pooled_pairs
-from wllm_api.model import ServedModel
 from wllm_api.pooling import Pooling, numbers
 from wllm_api.schemas.embeddings import PooledFields
 from wllm_api.serving import Serving
@@ -27,7 +27,7 @@ class Scores:
 class Scorer:
     """Scores pairs for one request; `names` are the fields that hold the first and the second texts."""
 
-    def __init__(self, serving: Serving, model: ServedModel, fields: PooledFields, names: tuple[str, str]) -> None:
+    def __init__(self, serving: Serving, model: LoadedModel, fields: PooledFields, names: tuple[str, str]) -> None:
         self._serving = serving
         self._model = model
         self._fields = fields
@@ -45,7 +45,7 @@ class Scorer:
     async def _by_classifier(self, first: Sequence[str], second: Sequence[str], longest: int | None) -> Scores:
         each = first if len(first) == len(second) else [first[0]] * len(second)
         pairs = await pooled_pairs(each, second, self._model, self._fields, longest_text=longest, names=self._names)
-        pooling = Pooling(self._serving, pairs)
+        pooling = Pooling(self._serving, self._model, pairs)
         values = [0.0] * len(pairs)
         async with aclosing(pooling.vectors()) as vectors:
             async for number, vector in vectors:
@@ -56,7 +56,7 @@ class Scorer:
         fields, (name_1, name_2) = self._fields, self._names
         texts = await pooled_inputs(first, self._model, fields, param=name_1)
         texts += await pooled_inputs(second, self._model, fields, param=name_2, longest_text=longest)
-        pooling = Pooling(self._serving, texts, normalize=True)
+        pooling = Pooling(self._serving, self._model, texts, normalize=True)
         found: dict[int, bytes] = {}
         async with aclosing(pooling.vectors()) as vectors:
             async for number, vector in vectors:

@@ -183,9 +183,10 @@ class ApiServer(uvicorn.Server):
             self._call_soon(self._serving.abort_running)
 
     def handle_resume(self) -> None:
-        """The computer has woken up, as any thread may tell: a lost engine restarts before a client comes."""
-        logger.info("the computer has woken up; the engine looks for its device")
-        self._call_soon(self._serving.engine.check_device)
+        """The computer has woken up, as any thread may tell: lost engines restart before a client comes."""
+        logger.info("the computer has woken up; engines look for their device")
+        for model in self._serving.models:
+            self._call_soon(model.engine.check_device)
 
     def _call_soon(self, function: Callable[[], None]) -> None:
         if self._loop is not None:

@@ -1,21 +1,19 @@
-"""The state that all routes of one server share: the engine, the model's text side, limits, metrics, and closing."""
+"""The state that all routes of one server share: its models, limits, metrics, and closing."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from wllm_api.client import EngineClient
 from wllm_api.errors import EngineState
+from wllm_api.hosting import HostedModel, LoadedModel, Residency
 from wllm_api.http_errors import InvalidRequest, NotFound, Unavailable
 from wllm_api.metrics import Metrics
-from wllm_api.model import ServedModel
 from wllm_api.record import current_record
 from wllm_api.response_store import ResponseStore
-from wllm_api.settings import Access, Limits, Parsers
-from wllm_sched.messages import ModelInfo, Task
+from wllm_api.settings import Access, Limits
+from wllm_sched.messages import Task
 
 _NOT_READY: dict[EngineState, tuple[str, str]] = {
     "ready": ("The model's tokenizer is still loading. Try again in a few seconds.", "model_loading"),
@@ -53,83 +51,79 @@ class Serving:
     """One server's shared state; `fatal` is the reason why it must end, None while all is well."""
 
     def __init__(
-        self,
-        engine: EngineClient,
-        names: Sequence[str],
-        *,
-        access: Access,
-        limits: Limits,
-        metrics: Metrics,
-        parsers: Parsers,
+        self, models: Sequence[HostedModel], *, access: Access, limits: Limits, metrics: Metrics, max_loaded: int
     ) -> None:
-        self.engine = engine
-        self.names = tuple(names)
+        self.models = tuple(models)
+        self.names = tuple(name for model in models for name in model.names)
         self.access = access
         self.limits = limits
         self.metrics = metrics
-        self.parsers = parsers
+        self.residency = Residency(models, metrics, max_loaded=max_loaded, max_wait_s=limits.max_load_wait_s)
         self.ignored_seen: set[str] = set()
         self.running: set[AtWork] = set()
         self.responses = ResponseStore()
         self.closing = False
         self.created = int(time.time())
-        self._fault: str | None = None
-        self._model: ServedModel | None = None
-        self._loading = asyncio.Lock()
 
     @property
     def fatal(self) -> str | None:
         """Why the server cannot go on."""
-        if self._fault is None and self.engine.state == "failed":
-            return self.engine.error or "the engine failed"
-        return self._fault
+        return self.residency.fatal
 
     @property
     def ready(self) -> bool:
-        """Whether a request would be taken now."""
-        return self.engine.state == "ready" and self._model is not None and not self.closing
+        """Whether a request would be taken now; one for a model that is not loaded waits until it is."""
+        takes = any(model.is_ready or (not model.is_resident and model.failure is None) for model in self.models)
+        return takes and self.residency.has_started and not self.closing
 
     @property
     def num_waiting(self) -> int:
         """Requests that have no token yet."""
-        return sum(generation.num_waiting for generation in self.running)
+        return sum(generation.num_waiting for generation in self.running) + self.residency.num_waiting
 
-    async def model(self, name: str | None, *, tasks: Sequence[Task] | None = ("generate",)) -> ServedModel:
-        """The model for a request that names it (None takes the only one) and needs one of `tasks` (None: any).
+    def hosted(self, name: str | None) -> HostedModel:
+        """The model that a request names, loaded or not; None takes the first. Raises `NotFound`."""
+        for model in self.models:
+            if name is None or name in model.names:
+                return model
+        raise NotFound(
+            f"The model '{name}' does not exist. This server has: {', '.join(self.names)}.",
+            param="model",
+            code="model_not_found",
+        )
 
-        Raises `NotFound`, `Unavailable`, or `InvalidRequest` for a model that does something else.
+    def may_unload(self, model: HostedModel) -> bool:
+        """Whether a client may have the model unloaded: the server was started as one that does so."""
+        return len(self.models) > 1 or model.keep_alive_s is not None
+
+    async def model(self, name: str | None, *, tasks: Sequence[Task] | None = ("generate",)) -> LoadedModel:
+        """The model for a request that names it and needs one of `tasks` (None: any); waits until it is loaded.
+
+        It stays loaded until the request ends. Raises `NotFound`, `Unavailable`, `ServerFault`, or `InvalidRequest` for
+        a model that does something else.
         """
-        if name is not None and name not in self.names:
-            raise NotFound(
-                f"The model '{name}' does not exist. This server has: {', '.join(self.names)}.",
-                param="model",
-                code="model_not_found",
-            )
-        current_record().model = name or self.names[0]
-        if not self.ready:
-            raise self.not_ready()
-        if self._model is None or self._model.info is not self.engine.info:
-            await self._load()
-        if self._model is None:
-            raise self.not_ready()
-        does = self._model.info.task
-        if tasks is not None and does not in tasks:
-            raise InvalidRequest(
-                f"The model '{name or self.names[0]}' {_DOES[does]}. {_ASKED[tasks[0]]}",
-                param="model",
-                code="unsupported_task",
-            )
-        return self._model
+        hosted = self.hosted(name)
+        record = current_record()
+        record.model, record.served_by = name or hosted.name, hosted.name
+        if self.closing or not self.residency.has_started:
+            raise self.not_ready(hosted.engine.state)
+        if hosted.info is not None:
+            _check_task(hosted.info.task, tasks, record.model)
+        if not hosted.is_resident:
+            self.admit()
+        loaded = await self.residency.acquire(hosted)
+        record.at_end.callback(self.residency.release, hosted)
+        if hosted.engine.state != "ready":
+            raise self.not_ready(hosted.engine.state)
+        if loaded.info is not hosted.info:  # the engine was restarted
+            loaded = await hosted.load_text(self.metrics.of(hosted.name))
+        _check_task(loaded.info.task, tasks, record.model)
+        return loaded
 
-    def not_ready(self) -> Unavailable:
-        """The refusal that says what the server is doing instead of taking requests."""
-        message, code = _NOT_READY["stopped" if self.closing else self.engine.state]
+    def not_ready(self, state: EngineState | None = None) -> Unavailable:
+        """The refusal that says what the server, or an engine in `state`, is doing instead of taking requests."""
+        message, code = _NOT_READY["stopped" if self.closing else state or self.models[0].engine.state]
         return Unavailable(message, code=code)
-
-    async def prepare(self) -> None:
-        """Wait for the engine and load the text side, so that the first request finds all in place."""
-        await self.engine.wait_ready()
-        await self._load()
 
     def admit(self) -> None:
         """Raise `Unavailable` when too many requests wait already."""
@@ -144,22 +138,9 @@ class Serving:
         for generation in list(self.running):
             generation.abort()
 
-    async def _load(self) -> None:
-        async with self._loading:
-            info = self.engine.info
-            if info is None or (self._model is not None and self._model.info is info):
-                return
-            try:
-                self._model = await asyncio.to_thread(_text_side, info, self.parsers)
-            except Exception as error:
-                # Whatever it is: without its text side the server would say "loading" for ever.
-                self._fault = f"the model's text side cannot be used: {type(error).__name__}: {error}"
-                raise
 
-
-def _text_side(info: ModelInfo, parsers: Parsers) -> ServedModel:
-    model = ServedModel(info, parsers)
-    if info.task == "generate":
-        # Now, since it holds up all streams.
-        model.grammars.load()
-    return model
+def _check_task(does: Task, wanted: Sequence[Task] | None, name: str) -> None:
+    if wanted is not None and does not in wanted:
+        raise InvalidRequest(
+            f"The model '{name}' {_DOES[does]}. {_ASKED[wanted[0]]}", param="model", code="unsupported_task"
+        )

@@ -30,10 +30,10 @@ class Parsers:
 class Limits:
     """What one server takes on, and how long it waits.
 
-    `max_waiting` counts requests without a first token; `max_samples` the answers of one request (prompts x n);
-    `shutdown_grace_s` is how long running answers may go on after Ctrl+C; a client that reads nothing for
-    `stalled_client_s` is dropped. `requests_per_minute` holds for each API key, or client address without keys; None
-    is no limit.
+    `max_waiting` counts requests without a first token; `max_samples` the answers of one request (prompts x n); a
+    request waits `max_load_wait_s` until its model is loaded; `shutdown_grace_s` is how long running answers may go on
+    after Ctrl+C; a client that reads nothing for `stalled_client_s` is dropped. `requests_per_minute` holds for each
+    API key, or client address without keys; None is no limit.
     """
 
     max_waiting: int = 256
@@ -41,5 +41,6 @@ class Limits:
     max_samples: int = 256
     ping_interval_s: float = 15.0
     stalled_client_s: float = 300.0
+    max_load_wait_s: float = 300.0
     shutdown_grace_s: float = 5.0
     requests_per_minute: int | None = None

@@ -13,8 +13,9 @@ import pytest
 from wllm_api.app import create_app
 from wllm_api.engine.scripted_model import build_tokenizer, describe
 from wllm_api.errors import EngineState
-from wllm_api.model import ServedModel
+from wllm_api.hosting import HostedModel, LoadedModel
 from wllm_api.serving import Serving
+from wllm_api.settings import Parsers
 from wllm_sched.messages import EngineStats, ModelInfo, StartTimes, TokenEvent
 from wllm_sched.plan import TokenLogprobs
 from wllm_sched.sampling import SamplingParams
@@ -128,8 +129,8 @@ class Bench:
     def __init__(self) -> None:
         info = describe(build_tokenizer(), max_model_len=4096, num_blocks=64, chat_template=None)
         self.engine = CutEngine(info)
-        self.model = ServedModel(info)
-        self.serving: Serving = create_app(self.engine, served_model_names=["m"]).state.serving
+        self.serving: Serving = create_app([HostedModel(self.engine, ["m"])]).state.serving
+        self.model = LoadedModel(info, Parsers(), engine=self.engine, metrics=self.serving.metrics.of("m"))
         self.rng = random.Random(20_26)
 
     def text_ids(self, most: int = 30) -> list[int]:

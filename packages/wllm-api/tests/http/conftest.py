@@ -9,6 +9,7 @@ from server_client import ALPHABET, ServerClient
 
 from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
+from wllm_api.hosting import HostedModel
 from wllm_api.settings import Access, Limits
 from wllm_api.testing import running_server
 
@@ -39,7 +40,7 @@ def _started(
 ) -> Iterator[ServerClient]:
     pools = options.get("task", "generate") != "generate"
     engine = EngineProcess(POOLER if pools else FACTORY, options)
-    app = create_app(engine, served_model_names=["scripted", "org/other-name"], access=access, limits=limits)
+    app = create_app([HostedModel(engine, ["scripted", "org/other-name"])], access=access, limits=limits)
     with running_server(app, ready=ready) as url, ServerClient(base_url=url, timeout=30) as client:
         client.engine, client.app = engine, app
         yield client

@@ -11,6 +11,7 @@ import pytest
 from wllm_api.api_keys import checked_keys, read_key_file
 from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
+from wllm_api.hosting import HostedModel
 from wllm_api.http_errors import RateLimited, UnusableKey
 from wllm_api.middleware.rates import MAX_CLIENTS, MINUTE_S, Rates
 from wllm_api.settings import Access, Limits
@@ -36,7 +37,7 @@ def test_file_without_keys_is_refused(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize("key", ["", " ", "a ", "\ta", "a\nb", "a\x00"])
 def test_key_that_no_client_can_send_is_refused(key: str) -> None:
     with pytest.raises(UnusableKey, match="API key 2 of 2"):
-        create_app(EngineProcess("never:started", {}), served_model_names=["m"], access=Access(api_keys=("first", key)))
+        create_app([HostedModel(EngineProcess("never:started", {}), ["m"])], access=Access(api_keys=("first", key)))
 
 
 def test_key_given_twice_counts_once() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
+from wllm_api.hosting import HostedModel
 from wllm_api.server import ApiServer
 from wllm_api.sockets import bind_sockets
 from wllm_api.testing import sse_data, wait_until
@@ -74,7 +75,7 @@ def test_loading(start_server: Any) -> None:
 
 @pytest.mark.parametrize("options", [{"load_error": "no such model"}, {"crash_after": 1}])
 def test_engine_that_fails_for_good_ends_the_server(options: dict[str, Any]) -> None:
-    app = create_app(EngineProcess(FACTORY, options, max_crashes=1), served_model_names=["scripted"])
+    app = create_app([HostedModel(EngineProcess(FACTORY, options, max_crashes=1), ["scripted"])])
     sockets = bind_sockets("127.0.0.1", 0)
     url = f"http://127.0.0.1:{sockets[0].getsockname()[1]}"
     codes: list[int] = []

@@ -13,6 +13,7 @@ from fastapi import FastAPI
 
 from wllm_api.app import METHODS, create_app
 from wllm_api.engine import EngineProcess
+from wllm_api.hosting import HostedModel
 from wllm_api.middleware.keys import OPEN_PATHS
 from wllm_api.middleware.requests import UNKNOWN_ROUTE
 from wllm_api.settings import Access, Limits
@@ -36,7 +37,7 @@ def routes_of(app: FastAPI) -> Iterator[tuple[str, set[str]]]:
             yield one.path_format, one.methods
 
 
-ROUTES = {path for path, _ in routes_of(create_app(EngineProcess("never:started", {}), served_model_names=["m"]))}
+ROUTES = {path for path, _ in routes_of(create_app([HostedModel(EngineProcess("never:started", {}), ["m"])]))}
 
 
 def filled(path: str) -> str:

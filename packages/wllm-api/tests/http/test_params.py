@@ -11,6 +11,7 @@ from wllm_api.app import create_app
 from wllm_api.client import EventSource
 from wllm_api.engine.scripted_model import build_tokenizer, describe
 from wllm_api.errors import EngineState, TemplateError
+from wllm_api.hosting import HostedModel
 from wllm_api.http_errors import ContextLengthExceeded, InvalidRequest
 from wllm_api.model import ServedModel
 from wllm_api.params import sampling_params
@@ -116,6 +117,6 @@ class ReadyEngine:
 
 
 def test_broken_tokenizer_ends_the_server(caplog: pytest.LogCaptureFixture) -> None:
-    app = create_app(ReadyEngine(replace(INFO, tokenizer_json="{}")), served_model_names=["m"])
+    app = create_app([HostedModel(ReadyEngine(replace(INFO, tokenizer_json="{}")), ["m"])])
     assert serve(app, "127.0.0.1", 0) == 1
     assert "TokenizerError" in caplog.text

@@ -14,6 +14,7 @@ import pytest
 
 from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
+from wllm_api.hosting import HostedModel
 from wllm_api.http_errors import ExposedWithoutKey, PortUnavailable
 from wllm_api.server import EXIT_INTERRUPTED, ApiServer, serve
 from wllm_api.settings import Access
@@ -78,7 +79,7 @@ def test_interrupt_when_idle() -> None:
 
 def test_interrupt_as_soon_as_the_address_is_told_starts_nothing() -> None:
     engine = EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {})
-    app = create_app(engine, served_model_names=["m"])
+    app = create_app([HostedModel(engine, ["m"])])
     before = signal.getsignal(signal.SIGINT)
     assert serve(app, "127.0.0.1", 0, on_bound=lambda url: signal.raise_signal(signal.SIGINT)) == 0
     assert (engine.pid, engine.state) == (None, "stopped")
@@ -152,7 +153,7 @@ def test_second_port_for_ollama() -> None:
 
 
 def test_taken_second_port_is_told_and_frees_the_first() -> None:
-    app = create_app(EngineProcess("never:started", {}), served_model_names=["m"])
+    app = create_app([HostedModel(EngineProcess("never:started", {}), ["m"])])
     port = free_port()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -166,7 +167,7 @@ def test_taken_second_port_is_told_and_frees_the_first() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.2", "some-box"])
 def test_other_machines_need_a_key(host: str) -> None:
-    app = create_app(EngineProcess("never:started", {}), served_model_names=["m"])
+    app = create_app([HostedModel(EngineProcess("never:started", {}), ["m"])])
     with pytest.raises(ExposedWithoutKey, match="--api-key"):
         serve(app, host, 0)
 
@@ -183,9 +184,9 @@ def test_key_or_flag_opens_the_server() -> None:
 def test_idle_connections_are_kept_for_75_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Longer than the minute that proxies and clients' pools keep theirs."""
     engine = EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {})
-    assert ApiServer(create_app(engine, served_model_names=["m"])).config.timeout_keep_alive == 75
+    assert ApiServer(create_app([HostedModel(engine, ["m"])])).config.timeout_keep_alive == 75
     monkeypatch.setattr("wllm_api.server.KEEP_ALIVE_S", 1)
-    with running_server(create_app(engine, served_model_names=["m"])) as url:
+    with running_server(create_app([HostedModel(engine, ["m"])])) as url:
         with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=10) as sock:
             for pause_s in (0.0, 0.5, 0.5):
                 time.sleep(pause_s)
@@ -200,8 +201,11 @@ def test_idle_connections_are_kept_for_75_seconds(monkeypatch: pytest.MonkeyPatc
 
 def test_engine_that_cannot_load_gives_an_exit_code() -> None:
     app = create_app(
-        EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {"load_error": "no weights"}),
-        served_model_names=["m"],
+        [
+            HostedModel(
+                EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {"load_error": "no weights"}), ["m"]
+            )
+        ],
         access=Access(),
     )
     bound: list[str] = []

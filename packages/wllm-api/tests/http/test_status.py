@@ -158,8 +158,8 @@ def test_both_loopbacks_answer(client: httpx.Client) -> None:
 
 
 def families_of(stats: EngineStats) -> dict[str, Sample]:
-    engine = cast(EngineClient, SimpleNamespace(stats=stats, num_restarts=0, info=None))
-    return {family.name: family.samples[0] for family in EngineCollector(engine, "m", "wllm:").collect()}
+    engine = cast(EngineClient, SimpleNamespace(stats=stats, num_restarts=0, info=None, state="ready"))
+    return {family.name: family.samples[0] for family in EngineCollector({"m": engine}, "wllm:").collect()}
 
 
 def test_spilled_memory_is_a_series() -> None:

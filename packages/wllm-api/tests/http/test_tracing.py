@@ -17,6 +17,7 @@ import pytest
 
 from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
+from wllm_api.hosting import HostedModel
 from wllm_api.http_errors import UnusableTracing
 from wllm_api.record import SAMPLED_EVERY
 from wllm_api.testing import running_server, wait_until
@@ -54,8 +55,7 @@ def traced() -> Iterator[Traced]:
     provider.add_span_processor(export.SimpleSpanProcessor(exporter))
     # Slow enough that each token is a step of its own.
     app = create_app(
-        EngineProcess(FACTORY, {"step_s": 0.005}),
-        served_model_names=["scripted"],
+        [HostedModel(EngineProcess(FACTORY, {"step_s": 0.005}), ["scripted"])],
         tracer=OpenTelemetryTracer(provider),
     )
     with running_server(app) as url, httpx.Client(base_url=url, timeout=30) as client:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
 from wllm_api.engine.scripted_model import build_tokenizer
+from wllm_api.hosting import HostedModel
 from wllm_api.http_errors import UnknownParser
 from wllm_api.settings import Parsers
 from wllm_api.text import Detokenizer, Tokenizer
@@ -72,4 +72,4 @@ def test_marks_that_are_special_tokens_are_kept() -> None:
 @pytest.mark.parametrize("parsers", [Parsers(tools="homes"), Parsers(reasoning="auto,none")])
 def test_unknown_parser_ends_the_start(parsers: Parsers) -> None:
     with pytest.raises(UnknownParser, match="Use one of: auto, none, harmony"):
-        create_app(EngineProcess("never:started", {}), served_model_names=["m"], parsers=parsers)
+        HostedModel(EngineProcess("never:started", {}), ["m"], parsers=parsers)

@@ -17,6 +17,7 @@ from wllm.server_flags import add_server_flags
 EPILOG = """examples:
   wllm serve                                   the small default model on http://127.0.0.1:8000/v1
   wllm serve Qwen/Qwen2.5-0.5B-Instruct        a model from the hub
+  wllm serve MODEL OTHER --keep-alive 10m      two models, loaded by name and unloaded when idle
   wllm serve C:\\models\\small.gguf --port 9000  a file
   wllm chat                                    talk to a model in the terminal
   wllm models list                             what is on this disk: hub cache, Ollama, LM Studio
@@ -33,7 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # argparse itself does not say of which command.
         below = getattr(args, "bench_command", None) or getattr(args, "models_command", None)
         command = " ".join(filter(None, ["wllm", args.command, below]))
-        parser.error(f"{command} does not know {' '.join(unknown)}; `{command} --help` lists what it knows")
+        hint = f"`{command} --help` lists what it knows"
+        if not unknown[0].startswith("-") and args.command == "serve":
+            hint = "name all models in one place, before the flags or behind them"
+        parser.error(f"{command} does not know {' '.join(unknown)}; {hint}")
     if args.version:
         return _version()
     if args.command is None:
@@ -69,9 +73,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    purpose = "serve a model over an OpenAI-compatible HTTP API"
+    purpose = "serve one or more models over an OpenAI-compatible HTTP API"
     serve = commands.add_parser("serve", help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
-    add_engine_flags(serve)
+    add_engine_flags(serve, several=True)
     add_server_flags(serve)
     serve.set_defaults(run=_serve)
 
@@ -94,6 +98,7 @@ def _add_chat(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 def _serve(args: argparse.Namespace) -> int:
     _tell_of_an_idle_gpu(args.device)
     from wllm.serve import ServeOptions, serve
+    from wllm.served_models import models_to_serve
 
     options = ServeOptions(
         host=args.host,
@@ -105,15 +110,13 @@ def _serve(args: argparse.Namespace) -> int:
         max_waiting=args.max_waiting,
         max_body_mib=args.max_body_mib,
         no_auth=args.no_auth,
-        served_model_names=args.served_model_name,
         allowed_origins=args.allowed_origin,
         allowed_hosts=args.allowed_host,
         metrics_prefix=args.metrics_prefix,
-        tool_parser=args.tool_parser,
-        reasoning_parser=args.reasoning_parser,
+        max_loaded_models=args.max_loaded_models,
         log_requests=args.log_requests,
     )
-    return serve(args.model, engine_settings(args), options)
+    return serve(models_to_serve(args), options)
 
 
 def _chat(args: argparse.Namespace) -> int:

@@ -147,16 +147,16 @@ _ENGINE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-def add_engine_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the model argument and every engine setting."""
+def add_engine_flags(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
+    """Add the model argument, a list if there may be `several`, and every engine setting."""
     # Else argparse shows all of them above each error.
-    parser.usage = "%(prog)s [MODEL] [flags]"
+    parser.usage = f"%(prog)s [MODEL{' ...' if several else ''}] [flags]"
     parser.add_argument(
         "model",
-        nargs="?",
+        nargs="*" if several else "?",
         metavar="MODEL",
-        help="hub id, local directory, .gguf file, or name of a model of Ollama or LM Studio on this disk "
-        "(default: a small model, SmolLM2-135M-Instruct)",
+        help="hub id, local directory, .gguf file, or name of a model of Ollama or LM Studio (default: a small model, "
+        "SmolLM2-135M-Instruct)" + ("; of several the first is loaded at once, the others by name" if several else ""),
     )
     group = parser.add_argument_group("engine")
     for flag, options in _ENGINE_FLAGS:

@@ -1,4 +1,4 @@
-"""`wllm serve`: the HTTP server in this process, the model in the engine process. Loads no torch here."""
+"""`wllm serve`: the HTTP server in this process, each model in an engine process. Loads no torch here."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from wllm.console import say, settings_table
-from wllm.default_model import default_model
+from wllm.served_models import ModelToServe
 from wllm_api.api_keys import read_key_file
 from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
+from wllm_api.hosting import HostedModel
 from wllm_api.server import serve as serve_app
-from wllm_api.settings import Access, Limits, Parsers
+from wllm_api.settings import Access, Limits
 from wllm_api.tracing import tracer_from_environment
 from wllm_runtime import EngineConfig
 from wllm_sched import ModelInfo, Task
@@ -44,54 +44,57 @@ class ServeOptions:
     max_waiting: int
     max_body_mib: int
     no_auth: bool
-    served_model_names: Sequence[str]
+    max_loaded_models: int
     allowed_origins: Sequence[str]
     allowed_hosts: Sequence[str]
     metrics_prefix: str
-    tool_parser: str
-    reasoning_parser: str
     log_requests: bool
 
 
 class Announcer:
     """Tells the terminal where the server is and when it is ready."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = names
+    def __init__(self, models: Sequence[ModelToServe]) -> None:
+        self._first, *self._others = models
         self._url = ""
 
     def bound(self, url: str) -> None:
-        """The address is ours; requests get a 503 until the model is loaded."""
+        """The address is ours; requests get a 503 until the first model is loaded."""
         self._url = url
         say(f"listening on {url}/v1, loading the model (Ctrl+C ends the server)")
 
-    def ready(self, info: ModelInfo) -> None:
-        """The first request would be taken."""
-        say(settings_table(info.settings))
-        say(f"ready: {', '.join(self._names)} on {self._url}/v1{_FOR[info.task]}")
+    def ready(self, info: ModelInfo | None) -> None:
+        """The first request would be taken; None when the first model could not be loaded."""
+        if info is not None:
+            say(settings_table(info.settings))
+            say(f"ready: {', '.join(self._first.names)} on {self._url}/v1{_FOR[info.task]}")
+        if self._others:
+            say(f"loaded when a request names them: {', '.join(name for one in self._others for name in one.names)}")
 
 
-def serve(model: str | None, engine_settings: Mapping[str, Any], options: ServeOptions) -> int:
+def serve(models: Sequence[ModelToServe], options: ServeOptions) -> int:
     """Serve until Ctrl+C; returns the exit code. Raises `ConfigError` or a `ServeError`."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     # The hub client's requests are its own affair.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     if not options.log_requests:
         logging.getLogger("wllm_api.middleware.requests").setLevel(logging.WARNING)
-    settings, reason = {"model": model, **engine_settings}, "as given"
-    if model is None:
-        chosen = default_model()
-        model, reason = chosen.model, chosen.reason
-        settings["model"] = model
-        settings["override_generation_config"] = engine_settings["override_generation_config"] or chosen.sampling
-    # Built here only to refuse a bad value before anything starts; the engine process builds its own.
-    EngineConfig(**settings)
-    say(f"wLLM: model {model} ({reason})")
-    names = tuple(options.served_model_names) or (served_name(model),)
-    announcer = Announcer(names)
+    for model in models:
+        # Built here only to refuse a bad value before anything starts; the engine process builds its own.
+        EngineConfig(**model.settings)
+        say(f"wLLM: model {model.settings['model']} ({model.reason})")
+    announcer = Announcer(models)
     app = create_app(
-        EngineProcess(FACTORY, settings),
-        served_model_names=names,
+        [
+            HostedModel(
+                EngineProcess(FACTORY, model.settings),
+                model.names,
+                parsers=model.parsers,
+                keep_alive_s=model.keep_alive_s,
+            )
+            for model in models
+        ],
+        max_loaded=options.max_loaded_models,
         access=Access(
             api_keys=api_keys(options),
             allowed_origins=tuple(options.allowed_origins),
@@ -102,7 +105,6 @@ def serve(model: str | None, engine_settings: Mapping[str, Any], options: ServeO
             max_waiting=options.max_waiting,
             max_body_bytes=options.max_body_mib * 2**20,
         ),
-        parsers=Parsers(tools=options.tool_parser, reasoning=options.reasoning_parser),
         metrics_prefix=options.metrics_prefix,
         tracer=tracer_from_environment(),
         on_ready=announcer.ready,
@@ -121,11 +123,3 @@ def api_keys(options: ServeOptions) -> tuple[str, ...]:
     """The keys of the flags and the file, else that of the environment; raises `UnusableKey`."""
     in_file = read_key_file(options.api_key_file) if options.api_key_file is not None else ()
     return (*options.api_keys, *in_file) or tuple(filter(None, [os.environ.get(API_KEY_VARIABLE)]))
-
-
-def served_name(model: str) -> str:
-    """The name of a model in the API: a hub id as it is, of a path its last part without the ending."""
-    path = Path(model)
-    if path.suffix.lower() == ".gguf":
-        return path.stem
-    return path.resolve().name if path.exists() else model

@@ -11,6 +11,7 @@ from wllm.bench.flag_types import count
 def add_server_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the server, in groups."""
     _add_server(parser.add_argument_group("server"))
+    _add_several(parser.add_argument_group("several models, memory"))
     _add_access(parser.add_argument_group("who may connect"))
     _add_text(parser.add_argument_group("tools and reasoning"))
     _add_watching(parser.add_argument_group("log and metrics"))
@@ -48,6 +49,38 @@ def _add_server(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help="largest body of a request in MiB; longer ones get a 413 (default: 32)",
     )
+
+
+def _add_several(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--models-file",
+        type=Path,
+        metavar="FILE",
+        help="TOML file with a table for each model: its name, its model, flags of its own",
+    )
+    group.add_argument(
+        "--max-loaded-models",
+        type=count,
+        default=1,
+        metavar="N",
+        help="models that may be loaded at a time; the next takes the place of the one unused for longest (default: 1)",
+    )
+    group.add_argument(
+        "--keep-alive",
+        type=_seconds,
+        metavar="TIME",
+        help="unload a model that nobody asked for in this time, such as 10m; a request loads it again "
+        "(default: models stay)",
+    )
+
+
+def _seconds(text: str) -> float:
+    from wllm_api.durations import seconds_of
+
+    try:
+        return seconds_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text} {error}") from None
 
 
 def _add_access(group: argparse._ArgumentGroup) -> None:

@@ -42,12 +42,13 @@ _WHY_UNAVAILABLE: Mapping[EngineState, str] = {
 class EngineProcess:
     """Runs `factory` ("module:function") on `options` in a spawned process, and starts it again when it dies.
 
-    `on_restart()` is called after each restart. `on_failed(text)` is called when the engine is given up: after
-    `max_crashes` within `window_s` seconds, or at once when the factory raises on the first start. An engine that was
-    ready once and cannot be loaded again has not crashed: it is tried 20 times, with pauses of up to 15 s. One that has
-    requests hangs when it ends no step within `step_timeout_s` seconds, or when no thread of its process answers within
-    `silence_timeout_s` (the process is stopped, or code keeps Python's lock): it is ended, and started again as after a
-    crash. How long it loads is its own affair.
+    `info` is what is known of the model, also when it has been stopped since. `on_restart()` is called after each
+    restart. `on_failed(text)` is called when the engine is given up: after `max_crashes` within `window_s` seconds, or
+    at once when the factory raises before it was ready. An engine that was ready once and cannot be loaded again has
+    not crashed: it is tried 20 times, with pauses of up to 15 s. One that has requests hangs when it ends no step
+    within `step_timeout_s` seconds, or when no thread of its process answers within `silence_timeout_s` (the process is
+    stopped, or code keeps Python's lock): it is ended, and started again as after a crash. How long it loads is its own
+    affair.
     """
 
     def __init__(
@@ -88,12 +89,14 @@ class EngineProcess:
         self._failure: Failure | None = None
         self._restart: asyncio.TimerHandle | None = None
         self._stopping = False
+        self._was_ready = False
         self._changed = asyncio.Event()
 
     async def start(self) -> None:
         """Start the process and return at once, in state "loading"; raises `OSError` when there can be none."""
-        assert self.state == "stopped", "an engine is started once, or again after stop()"
-        self._stopping = False
+        assert self.state in ("stopped", "failed"), "an engine is started once, or again after its end"
+        self._stopping = self._was_ready = False
+        self._failed_reloads = 0
         self._crashes.clear()
         self.error = None
         self._spawn("loading")
@@ -206,6 +209,7 @@ class EngineProcess:
                 restarted = self.state == "restarting"
                 self.info = message
                 self._failed_reloads = 0
+                self._was_ready = True
                 self._set_state("ready")
                 if restarted:
                     logger.info("The engine process was restarted")
@@ -245,7 +249,7 @@ class EngineProcess:
             return
         failure = self._failure
         reason = f"exit code {exit_code}" if failure is None else failure.text
-        if failure is not None and failure.loading and self.info is None:
+        if failure is not None and failure.loading and not self._was_ready:
             logger.debug("The engine could not be loaded\n%s", failure.trace)
             self._give_up(f"The engine could not be loaded: {failure.text}")
             return
@@ -256,7 +260,7 @@ class EngineProcess:
         self._after_crash()
 
     def _after_crash(self) -> None:
-        if self.state == "restarting" and self.info is not None:
+        if self.state == "restarting" and self._was_ready:
             self._after_failed_reload()
             return
         now = time.perf_counter()

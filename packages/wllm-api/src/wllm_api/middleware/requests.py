@@ -43,9 +43,11 @@ class Requests:
         try:
             await self.app(scope, receive, send)
         finally:
+            record.at_end.close()
             status = state.get("status", CLIENT_GONE)
             route = route_of(scope)
-            self.metrics.count_request(route, scope["method"], status, perf_counter() - record.started)
+            duration_s = perf_counter() - record.started
+            self.metrics.count_request(record.served_by, route, scope["method"], status, duration_s)
             if span is not None:
                 span.end(record, route, status, state["request_id"])
             level = logging.DEBUG if route in QUIET_PATHS else logging.INFO

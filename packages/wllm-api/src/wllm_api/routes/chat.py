@@ -10,11 +10,12 @@ from fastapi.responses import JSONResponse
 from wllm_api.answers.chat import ChatAnswer
 from wllm_api.bodies import body_of
 from wllm_api.disconnect import until_disconnect
-from wllm_api.model import ServedModel
+from wllm_api.hosting import LoadedModel
 from wllm_api.routes.chat_turn import Conversation, Wishes, chat_turn
 from wllm_api.routes.common import (
     answer_id,
     logprobs_format,
+    model_of,
     refuse_streamed_prompt_logprobs,
     serving_of,
 )
@@ -30,14 +31,14 @@ async def create_chat_completion(
 ) -> Response:
     """Answer a conversation, whole or as a stream of server-sent events."""
     serving = serving_of(request)
-    model = await serving.model(body.model)
+    model = await model_of(request, body.model)
     answer = await _prepare(request, body, model)
     if body.stream:
         return EventStream(answer.stream(), serving.limits)
     return JSONResponse(await until_disconnect(request, answer.whole()))
 
 
-async def _prepare(request: Request, body: ChatRequest, model: ServedModel) -> ChatAnswer:
+async def _prepare(request: Request, body: ChatRequest, model: LoadedModel) -> ChatAnswer:
     refuse_streamed_prompt_logprobs(body)
     wanted = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
     turn = await chat_turn(

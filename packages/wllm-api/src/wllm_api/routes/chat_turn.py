@@ -17,6 +17,7 @@ from wllm_api.bodies import note_ignored
 from wllm_api.generation import Generation, Job
 from wllm_api.grammars import Constraint
 from wllm_api.held_calls import held_calls
+from wllm_api.hosting import LoadedModel
 from wllm_api.http_errors import ContextLengthExceeded
 from wllm_api.messages import chat_prompt
 from wllm_api.model import ServedModel
@@ -74,7 +75,7 @@ class ChatTurn:
     new_message: Callable[[], MessageText]
 
 
-async def chat_turn(request: Request, conversation: Conversation, wishes: Wishes, model: ServedModel) -> ChatTurn:
+async def chat_turn(request: Request, conversation: Conversation, wishes: Wishes, model: LoadedModel) -> ChatTurn:
     """The turn, ready to run; raises `InvalidRequest`."""
     offer = tool_offer(conversation.tools, model)
     text, token_ids = await _fitting_prompt(conversation, wishes, offer, model)
@@ -130,7 +131,7 @@ async def plain_turn(
     request: Request,
     token_ids: list[int],
     wishes: Wishes,
-    model: ServedModel,
+    model: LoadedModel,
     *,
     also_stop_at: Collection[int] = (),
 ) -> ChatTurn:

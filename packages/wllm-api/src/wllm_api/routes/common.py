@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 
 from fastapi import Request
 
 from wllm_api.answers.logprobs import LogprobsFormat
+from wllm_api.disconnect import until_disconnect
+from wllm_api.hosting import LoadedModel
 from wllm_api.http_errors import InvalidRequest
 from wllm_api.model import ServedModel
 from wllm_api.schemas.sampling import SamplingFields
 from wllm_api.serving import Serving
+from wllm_sched.messages import Task
 
 
 def serving_of(request: Request) -> Serving:
     """The server's shared state."""
     serving: Serving = request.app.state.serving
     return serving
+
+
+async def model_of(request: Request, name: str | None, *, tasks: Sequence[Task] | None = ("generate",)) -> LoadedModel:
+    """`Serving.model`; a request whose client has gone waits for no model."""
+    serving = serving_of(request)
+    if serving.hosted(name).is_ready:
+        return await serving.model(name, tasks=tasks)
+    return await until_disconnect(request, serving.model(name, tasks=tasks))
 
 
 def answer_id(prefix: str, fields: SamplingFields) -> str:

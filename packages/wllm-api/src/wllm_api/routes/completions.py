@@ -13,6 +13,7 @@ from wllm_api.answers.completions import CompletionAnswer, EchoedPrompt
 from wllm_api.bodies import body_of
 from wllm_api.disconnect import until_disconnect
 from wllm_api.generation import Generation, Job
+from wllm_api.hosting import LoadedModel
 from wllm_api.http_errors import InvalidRequest
 from wllm_api.model import ServedModel
 from wllm_api.params import sampling_params
@@ -20,6 +21,7 @@ from wllm_api.routes.common import (
     answer_id,
     cache_salt,
     logprobs_format,
+    model_of,
     refuse_streamed_prompt_logprobs,
     serving_of,
     truncated,
@@ -40,14 +42,14 @@ async def create_completion(
 ) -> Response:
     """Continue one or several prompts, whole or as a stream of server-sent events."""
     serving = serving_of(request)
-    model = await serving.model(body.model)
+    model = await model_of(request, body.model)
     answer = await _prepare(request, body, model)
     if body.stream:
         return EventStream(answer.stream(), serving.limits)
     return JSONResponse(await until_disconnect(request, answer.whole()))
 
 
-async def _prepare(request: Request, body: CompletionRequest, model: ServedModel) -> CompletionAnswer:
+async def _prepare(request: Request, body: CompletionRequest, model: LoadedModel) -> CompletionAnswer:
     serving = serving_of(request)
     refuse_streamed_prompt_logprobs(body)
     num_samples = len(body.prompts) * body.num_samples

@@ -13,7 +13,7 @@ from wllm_api.bodies import body_of
 from wllm_api.disconnect import until_disconnect
 from wllm_api.inputs import checked_dimensions, pooled_inputs
 from wllm_api.pooling import Pooling
-from wllm_api.routes.common import serving_of
+from wllm_api.routes.common import model_of, serving_of
 from wllm_api.schemas.embeddings import EmbeddingRequest
 
 router = APIRouter()
@@ -25,9 +25,10 @@ async def create_embeddings(
 ) -> Response:
     """A vector for each input."""
     serving = serving_of(request)
-    model = await serving.model(body.model, tasks=("embed",))
+    model = await model_of(request, body.model, tasks=("embed",))
     pooling = Pooling(
         serving,
+        model,
         await pooled_inputs(body.inputs, model, body, param="input"),
         dimensions=checked_dimensions(body.dimensions, model),
         normalize=body.normalize,

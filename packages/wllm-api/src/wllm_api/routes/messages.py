@@ -14,7 +14,7 @@ from wllm_api.disconnect import until_disconnect
 from wllm_api.http_errors import ContextLengthExceeded
 from wllm_api.model import ServedModel
 from wllm_api.routes.chat_turn import Conversation, Wishes, chat_turn, prompt_token_ids
-from wllm_api.routes.common import serving_of
+from wllm_api.routes.common import model_of, serving_of
 from wllm_api.schemas.messages import CountTokensRequest, MessagesRequest
 from wllm_api.structured import flat_format
 
@@ -27,7 +27,7 @@ async def create_message(
 ) -> Response:
     """Answer a conversation, whole or as a stream of server-sent events."""
     serving = serving_of(request)
-    model = await serving.model(body.model)
+    model = await model_of(request, body.model)
     turn = await chat_turn(
         request,
         _conversation(body),

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 
 from fastapi import APIRouter, Request
 
-from wllm_api.http_errors import NotFound
 from wllm_api.routes.common import serving_of
 
 router = APIRouter()
@@ -14,7 +13,7 @@ router = APIRouter()
 
 @router.get("/models")
 async def list_models(request: Request) -> dict[str, object]:
-    """The names that the served model goes by."""
+    """The names that the models go by, loaded or not."""
     serving = serving_of(request)
     data = [_model(name, request) for name in serving.names]
     if _from_anthropic(request):
@@ -25,13 +24,7 @@ async def list_models(request: Request) -> dict[str, object]:
 @router.get("/models/{model_id:path}")
 async def retrieve_model(request: Request, model_id: str) -> dict[str, object]:
     """One of them; ids may hold slashes."""
-    serving = serving_of(request)
-    if model_id not in serving.names:
-        raise NotFound(
-            f"The model '{model_id}' does not exist. This server has: {', '.join(serving.names)}.",
-            param="model",
-            code="model_not_found",
-        )
+    serving_of(request).hosted(model_id)
     return _model(model_id, request)
 
 
@@ -41,7 +34,8 @@ def _from_anthropic(request: Request) -> bool:
 
 def _model(name: str, request: Request) -> dict[str, object]:
     serving = serving_of(request)
-    info = serving.engine.info
+    hosted = serving.hosted(name)
+    info = hosted.info
     if _from_anthropic(request):
         return {
             "id": name,
@@ -56,7 +50,7 @@ def _model(name: str, request: Request) -> dict[str, object]:
         "object": "model",
         "created": serving.created,
         "owned_by": "wllm",
-        "root": serving.names[0],
+        "root": hosted.name,
         "max_model_len": info.max_model_len if info is not None else None,
         "task": info.task if info is not None else None,
     }

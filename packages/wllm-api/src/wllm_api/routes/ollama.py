@@ -14,12 +14,13 @@ from wllm_api.bodies import body_of
 from wllm_api.disconnect import until_disconnect
 from wllm_api.grammars import Constraint
 from wllm_api.grammars.constraint import Kind
+from wllm_api.hosting import LoadedModel
 from wllm_api.http_errors import InvalidRequest, Unsupported
 from wllm_api.model import ServedModel
 from wllm_api.ndjson import LineStream
 from wllm_api.routes.chat_turn import ChatTurn, Conversation, Wishes, chat_turn, plain_turn
 from wllm_api.routes.common import serving_of
-from wllm_api.routes.ollama_models import served_name
+from wllm_api.routes.ollama_models import kept_model, served_name
 from wllm_api.schemas.chat import ChatMessage
 from wllm_api.schemas.ollama import GenerationBody, OllamaChatRequest, OllamaGenerateRequest
 from wllm_api.schemas.tools import ToolUse
@@ -30,9 +31,11 @@ router = APIRouter()
 @router.post("/chat")
 async def chat(request: Request, body: Annotated[OllamaChatRequest, Depends(body_of(OllamaChatRequest))]) -> Response:
     """Answer a conversation, as JSON lines unless `stream` is false."""
+    if not body.messages and body.asks_to_unload:
+        return _unloaded(request, body, chat=True)
     clock, model = await _model(request, body)
     if not body.messages:
-        return _loaded(body, chat=True)
+        return _done(body, "load", chat=True)
     messages = [message.plain() for message in body.messages]
     conversation = Conversation(
         messages=messages, tools=ToolUse(body.tools), variables=body.template_variables, may_drop=body.truncate
@@ -46,9 +49,12 @@ async def generate(
     request: Request, body: Annotated[OllamaGenerateRequest, Depends(body_of(OllamaGenerateRequest))]
 ) -> Response:
     """Answer one prompt, as JSON lines unless `stream` is false."""
+    is_empty = not body.prompt and not body.suffix
+    if is_empty and body.asks_to_unload:
+        return _unloaded(request, body, chat=False)
     clock, model = await _model(request, body)
-    if not body.prompt and not body.suffix:
-        return _loaded(body, chat=False)
+    if is_empty:
+        return _done(body, "load", chat=False)
     # A model without any template completes texts; what a `system` would mean to it nobody can say.
     if body.raw or body.suffix or (model.info.chat_template is None and not body.system):
         if body.suffix:
@@ -68,10 +74,9 @@ async def generate(
     return await _answer(request, body, turn, model, clock)
 
 
-async def _model(request: Request, body: GenerationBody) -> tuple[Clock, ServedModel]:
+async def _model(request: Request, body: GenerationBody) -> tuple[Clock, LoadedModel]:
     arrived = time.perf_counter_ns()
-    serving = serving_of(request)
-    model = await serving.model(served_name(serving, body.model))
+    model = await kept_model(request, body, tasks=("generate",))
     body.options.check_context(model.info.max_model_len)
     if body.think and model.format.reasoning is None:
         raise Unsupported(
@@ -82,14 +87,21 @@ async def _model(request: Request, body: GenerationBody) -> tuple[Clock, ServedM
     return Clock(arrived, time.perf_counter_ns()), model
 
 
-def _loaded(body: GenerationBody, *, chat: bool) -> Response:
-    if body.asks_to_unload:
+def _unloaded(request: Request, body: GenerationBody, *, chat: bool) -> Response:
+    serving = serving_of(request)
+    model = serving.hosted(served_name(serving, body.model))
+    if not serving.may_unload(model):
         raise InvalidRequest(
-            f"'keep_alive' is {body.keep_alive} without a prompt, which asks to unload the model, but this server "
-            "keeps its model for as long as it runs. Stop the server instead.",
+            "'keep_alive' is 0 without a prompt, which asks to unload the model, but this server keeps its model for "
+            "as long as it runs. Start it with --keep-alive if clients may unload the model.",
             param="keep_alive",
         )
-    return JSONResponse({**answer_part(body.model, chat=chat), "done": True, "done_reason": "load"})
+    serving.residency.send_to_sleep(model)
+    return _done(body, "unload", chat=chat)
+
+
+def _done(body: GenerationBody, reason: str, *, chat: bool) -> Response:
+    return JSONResponse({**answer_part(body.model, chat=chat), "done": True, "done_reason": reason})
 
 
 def _wishes(body: GenerationBody, model: ServedModel) -> Wishes:

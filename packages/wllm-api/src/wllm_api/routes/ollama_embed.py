@@ -13,7 +13,7 @@ from wllm_api.disconnect import until_disconnect
 from wllm_api.inputs import checked_dimensions, pooled_inputs
 from wllm_api.pooling import Pooling, numbers
 from wllm_api.routes.common import serving_of
-from wllm_api.routes.ollama_models import served_name
+from wllm_api.routes.ollama_models import kept_model
 from wllm_api.schemas.embeddings import EmbedRequest, OllamaEmbeddingsRequest, PooledFields
 
 router = APIRouter()
@@ -25,11 +25,11 @@ CUT, WHOLE = PooledFields(truncate_prompt_tokens=-1), PooledFields()
 async def embed(request: Request, body: Annotated[EmbedRequest, Depends(body_of(EmbedRequest))]) -> Response:
     """A vector of length 1 for each text."""
     started = time.perf_counter_ns()
-    serving = serving_of(request)
-    model = await serving.model(served_name(serving, body.model), tasks=("embed",))
+    model = await kept_model(request, body, tasks=("embed",))
     had_model = time.perf_counter_ns()
     pooling = Pooling(
-        serving,
+        serving_of(request),
+        model,
         await pooled_inputs(body.input, model, CUT if body.truncate else WHOLE, param="input"),
         dimensions=checked_dimensions(body.dimensions, model),
         normalize=True,
@@ -49,10 +49,9 @@ async def embeddings(
     request: Request, body: Annotated[OllamaEmbeddingsRequest, Depends(body_of(OllamaEmbeddingsRequest))]
 ) -> dict[str, object]:
     """A vector of one text, of the length that the model gives it."""
-    serving = serving_of(request)
-    model = await serving.model(served_name(serving, body.model), tasks=("embed",))
+    model = await kept_model(request, body, tasks=("embed",))
     if not body.prompt:
         return {"embedding": []}
-    pooling = Pooling(serving, await pooled_inputs([body.prompt], model, CUT, param="prompt"))
+    pooling = Pooling(serving_of(request), model, await pooled_inputs([body.prompt], model, CUT, param="prompt"))
     (entry,) = await until_disconnect(request, entries_of(pooling, lambda number, vector: vector))
     return {"embedding": numbers(entry)}

@@ -1,26 +1,29 @@
 """Ollama's /api/tags, /api/show, /api/ps, /api/version, and its routes that this server refuses.
 
-Nothing here touches the disk or the network: a server serves the model it was started with, whatever a request says.
+Nothing here touches the disk or the network: a server serves the models it was started with, whatever a request says.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
 from wllm_api.answers.ollama import timestamp
 from wllm_api.bodies import body_of
+from wllm_api.hosting import HostedModel, LoadedModel
 from wllm_api.http_errors import InvalidRequest, NotFound
 from wllm_api.model import ServedModel
-from wllm_api.routes.common import serving_of
-from wllm_api.schemas.ollama import ShowRequest
+from wllm_api.routes.common import model_of, serving_of
+from wllm_api.schemas.ollama import OllamaBody, ShowRequest
 from wllm_api.serving import Serving
 from wllm_api.tool_offer import can_call
 from wllm_api.version import package_version
-from wllm_sched.messages import ModelInfo
+from wllm_sched.messages import ModelInfo, Task
 
 router = APIRouter()
 root = APIRouter(include_in_schema=False)
@@ -29,6 +32,7 @@ root = APIRouter(include_in_schema=False)
 OLLAMA_VERSION = "0.12.11"
 LATEST = ":latest"
 NEVER = "9999-12-31T23:59:59Z"
+LONGEST_STAY_S = 1e9  # dates end some day
 _LEVELS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 
@@ -42,6 +46,17 @@ def served_name(serving: Serving, wanted: str) -> str:
         param="model",
         code="model_not_found",
     )
+
+
+async def kept_model(request: Request, body: OllamaBody, *, tasks: Sequence[Task]) -> LoadedModel:
+    """The model that a request names, kept loaded for as long as it says, where the server unloads models at all."""
+    serving = serving_of(request)
+    name = served_name(serving, body.model)
+    model = await model_of(request, name, tasks=tasks)
+    hosted = serving.hosted(name)
+    if body.keep_alive is not None and serving.may_unload(hosted):
+        hosted.stay_s = body.keep_alive
+    return model
 
 
 @root.api_route("/", methods=["GET", "HEAD"])
@@ -60,24 +75,26 @@ async def version() -> dict[str, str]:
 @router.head("/tags", include_in_schema=False)
 @router.get("/tags")
 async def tags(request: Request) -> dict[str, object]:
-    """The names that the served model goes by."""
+    """The names that the models go by, loaded or not."""
     serving = serving_of(request)
     return {"models": [_listed(name, serving) for name in serving.names]}
 
 
 @router.get("/ps")
 async def running(request: Request) -> dict[str, object]:
-    """The model in memory, once it is there; it stays."""
+    """The models in memory, and how long each stays there if nobody asks for it."""
     serving = serving_of(request)
-    info = serving.engine.info
-    if info is None or not serving.ready:
-        return {"models": []}
-    loaded = {
-        "expires_at": NEVER,
-        "size_vram": info.weight_bytes if info.device.startswith("cuda") else 0,
-        "context_length": info.max_model_len,
-    }
-    listed = [_listed(name, serving) | loaded for name in serving.names]
+    listed = []
+    for hosted in serving.models:
+        info = hosted.info
+        if info is None or not hosted.is_ready or not serving.ready:
+            continue
+        loaded = {
+            "expires_at": _expiry(hosted),
+            "size_vram": info.weight_bytes if info.device.startswith("cuda") else 0,
+            "context_length": info.max_model_len,
+        }
+        listed += [_listed(name, serving) | loaded for name in hosted.names]
     for one in listed:
         del one["modified_at"]
     return {"models": listed}
@@ -85,10 +102,23 @@ async def running(request: Request) -> dict[str, object]:
 
 @router.post("/show")
 async def show(request: Request, body: Annotated[ShowRequest, Depends(body_of(ShowRequest))]) -> dict[str, object]:
-    """What is known of the model."""
+    """What is known of the model; one that was not loaded yet shows nothing of what its files hold."""
     serving = serving_of(request)
-    name = served_name(serving, body.model or body.name)
-    model = await serving.model(name, tasks=None)
+    hosted = serving.hosted(served_name(serving, body.model or body.name))
+    if not serving.residency.has_started:
+        raise serving.not_ready()
+    # Programs ask for every model that they find: that must not load one after the other.
+    model = hosted.loaded
+    if model is None:
+        return {
+            "modelfile": "",
+            "parameters": "",
+            "template": "",
+            "details": _details(None),
+            "model_info": {},
+            "capabilities": [],
+            "modified_at": timestamp(serving.created),
+        }
     info = model.info
     family = _family(info)
     return {
@@ -117,9 +147,9 @@ async def show(request: Request, body: Annotated[ShowRequest, Depends(body_of(Sh
 async def manage(request: Request) -> None:
     """Refused: what a server serves is decided where it is started."""
     raise InvalidRequest(
-        f"{request.method} {request.url.path} is not supported: this server serves the model that it was started with, "
+        f"{request.method} {request.url.path} is not supported: this server has the models that it was started with, "
         f"and requests cannot change what is on its disk. It has: {', '.join(serving_of(request).names)}. "
-        "Start another server for another model."
+        "Start the server with another model."
     )
 
 
@@ -135,15 +165,23 @@ def _capabilities(model: ServedModel) -> list[str]:
     return [name for name, is_there in known.items() if is_there]
 
 
+def _expiry(model: HostedModel) -> str:
+    left_s = model.idle_left_s()
+    if left_s > LONGEST_STAY_S:
+        return NEVER
+    return timestamp(datetime.now(UTC).timestamp() + left_s)
+
+
 def _listed(name: str, serving: Serving) -> dict[str, object]:
-    info = serving.engine.info
+    hosted = serving.hosted(name)
+    info = hosted.info
     tagged = name if ":" in re.split(r"[/\\]", name)[-1] else name + LATEST
     return {
         "name": tagged,
         "model": tagged,
         "modified_at": timestamp(serving.created),
         "size": 0 if info is None else info.weight_bytes,
-        "digest": hashlib.sha256(serving.names[0].encode()).hexdigest(),
+        "digest": hashlib.sha256(hosted.name.encode()).hexdigest(),
         "details": _details(info),
     }
 

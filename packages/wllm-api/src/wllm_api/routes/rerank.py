@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Request
 
 from wllm_api.bodies import body_of
 from wllm_api.disconnect import until_disconnect
-from wllm_api.routes.common import serving_of
+from wllm_api.routes.common import model_of, serving_of
 from wllm_api.schemas.rerank import RerankRequest, ScoreRequest
 from wllm_api.scoring import Scorer
 from wllm_sched.messages import Task
@@ -44,7 +44,7 @@ async def rerank_as_cohere(
 async def score(request: Request, body: Annotated[ScoreRequest, Depends(body_of(ScoreRequest))]) -> dict[str, object]:
     """How well the texts of each pair fit together."""
     serving = serving_of(request)
-    model = await serving.model(body.model, tasks=TASKS)
+    model = await model_of(request, body.model, tasks=TASKS)
     scorer = Scorer(serving, model, body, ("text_1", "text_2"))
     scores = await until_disconnect(request, scorer.scores(body.text_1, body.text_2))
     return {
@@ -60,7 +60,7 @@ async def score(request: Request, body: Annotated[ScoreRequest, Depends(body_of(
 
 async def _reranked(request: Request, body: RerankRequest, *, with_documents: bool) -> dict[str, object]:
     serving = serving_of(request)
-    model = await serving.model(body.model, tasks=TASKS)
+    model = await model_of(request, body.model, tasks=TASKS)
     scorer = Scorer(serving, model, body, ("query", "documents"))
     work = scorer.scores([body.query], body.documents, longest_text=body.max_tokens_per_doc)
     scores = await until_disconnect(request, work)

@@ -12,11 +12,11 @@ from wllm_api.answers.logprobs import LogprobsFormat
 from wllm_api.answers.responses import ResponseAnswer, ResponseStream
 from wllm_api.bodies import body_of
 from wllm_api.disconnect import until_disconnect
+from wllm_api.hosting import LoadedModel
 from wllm_api.http_errors import InvalidRequest, NotFound
-from wllm_api.model import ServedModel
 from wllm_api.response_store import StoredResponse
 from wllm_api.routes.chat_turn import Conversation, Wishes, chat_turn, prompt_token_ids
-from wllm_api.routes.common import serving_of
+from wllm_api.routes.common import model_of, serving_of
 from wllm_api.schemas.response_items import InputItem
 from wllm_api.schemas.responses import InputTokensRequest, ResponsesRequest
 from wllm_api.structured import flat_format
@@ -30,7 +30,7 @@ async def create_response(
 ) -> Response:
     """Answer a conversation, whole or as a stream of server-sent events."""
     serving = serving_of(request)
-    model = await serving.model(body.model)
+    model = await model_of(request, body.model)
     answer = await _prepare(request, body, model)
     if body.stream:
         return ResponseStream(answer, serving.limits)
@@ -138,7 +138,7 @@ def _conversation(request: Request, body: InputTokensRequest) -> Conversation:
     )
 
 
-async def _prepare(request: Request, body: ResponsesRequest, model: ServedModel) -> ResponseAnswer:
+async def _prepare(request: Request, body: ResponsesRequest, model: LoadedModel) -> ResponseAnswer:
     serving = serving_of(request)
     earlier = _earlier(request, body)
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from wllm_api.bodies import body_of
 from wllm_api.http_errors import NotFound
 from wllm_api.messages import chat_prompt
-from wllm_api.routes.common import serving_of
+from wllm_api.routes.common import model_of
 from wllm_api.schemas.tokens import DetokenizeRequest, TokenizeRequest
 from wllm_api.threads import LONG_TEXT, in_thread
 
@@ -22,7 +22,7 @@ PIECE = 10_000
 @router.post("/tokenize")
 async def tokenize(request: Request, body: Annotated[TokenizeRequest, Depends(body_of(TokenizeRequest))]) -> Response:
     """The token ids of a text or a conversation."""
-    model = await serving_of(request).model(body.model, tasks=None)
+    model = await model_of(request, body.model, tasks=None)
     if body.messages is not None:
         param, default = "messages", False
         text = await chat_prompt(
@@ -62,7 +62,7 @@ async def detokenize(
     request: Request, body: Annotated[DetokenizeRequest, Depends(body_of(DetokenizeRequest))]
 ) -> dict[str, object]:
     """The text of token ids."""
-    model = await serving_of(request).model(body.model, tasks=None)
+    model = await model_of(request, body.model, tasks=None)
     model.require_tokenizer("tokens")
     model.check_ids(body.tokens, "tokens")
     long = len(body.tokens) > LONG_TEXT
@@ -72,7 +72,7 @@ async def detokenize(
 @router.get("/tokenizer_info")
 async def tokenizer_info(request: Request) -> dict[str, object]:
     """What evaluation programs ask for before they leave tokenising to the server, as vLLM names it."""
-    model = await serving_of(request).model(None)
+    model = await model_of(request, None)
     if not model.has_tokenizer:
         raise NotFound("This model was loaded without a tokenizer. Start the server without --skip-tokenizer-init.")
     return {

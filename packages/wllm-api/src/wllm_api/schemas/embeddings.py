@@ -82,7 +82,7 @@ class EmbeddingRequest(PooledFields):
 class EmbedRequest(OllamaBody):
     """Ollama's request for vectors of length 1."""
 
-    no_effect: ClassVar[frozenset[str]] = frozenset({"keep_alive", "options"})
+    no_effect: ClassVar[frozenset[str]] = frozenset({"options"})
 
     input: Annotated[TextList, BeforeValidator(_text_list)] = Field(default_factory=list)
     """A text or a list of texts."""
@@ -95,7 +95,7 @@ class EmbedRequest(OllamaBody):
 class OllamaEmbeddingsRequest(OllamaBody):
     """Ollama's older request for one vector."""
 
-    no_effect: ClassVar[frozenset[str]] = frozenset({"keep_alive", "options"})
+    no_effect: ClassVar[frozenset[str]] = frozenset({"options"})
 
     prompt: StrictStr = ""
     """The text."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, StrictInt, StrictStr, model_validator
 
+from wllm_api.durations import seconds_of
 from wllm_api.http_errors import Unsupported
 from wllm_api.schemas.base import MAX_MESSAGES, Body, Flag, Part
 from wllm_api.schemas.chat import ChatMessage, earlier_call
@@ -15,15 +16,14 @@ from wllm_api.schemas.ollama_options import Options
 from wllm_api.schemas.sampling import MAX_LOGPROBS
 from wllm_api.schemas.tools import Tools
 
-_NUMBER, _UNIT = r"(\d+(\.\d*)?|\.\d+)", "(ns|us|µs|μs|ms|s|m|h)"
-_DURATION = re.compile(f"[+-]?({_NUMBER}|({_NUMBER}{_UNIT})+)")
-
 
 def _duration(value: object) -> object:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number and not (isinstance(value, str) and len(value) <= 64 and _DURATION.fullmatch(value)):
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError("must be a number of seconds or a duration such as '5m'")
-    return str(value)
+    return seconds_of(value) if isinstance(value, str) else value if value >= 0 else math.inf
+
+
+KeepAlive = Annotated[float | None, BeforeValidator(_duration)]
 
 
 def _format(value: object) -> object:
@@ -92,10 +92,17 @@ class OllamaBody(Body):
 
     model: Annotated[StrictStr, Field(min_length=1)]
     """One of the served names, with or without `:latest`."""
+    keep_alive: KeepAlive = None
+    """How long the model stays loaded without requests, if the server unloads models; below 0 is for ever."""
+
+    @property
+    def asks_to_unload(self) -> bool:
+        """Whether `keep_alive` is no time at all."""
+        return self.keep_alive == 0
 
 
 class GenerationBody(OllamaBody):
-    """What /api/chat and /api/generate share. `keep_alive` changes nothing: the model stays as long as the server."""
+    """What /api/chat and /api/generate share."""
 
     unsupported: ClassVar[Mapping[str, tuple[object, ...]]] = {"shift": (False,)}
 
@@ -105,8 +112,6 @@ class GenerationBody(OllamaBody):
     """Sampling and limits."""
     format: Annotated[dict[str, Any] | StrictStr | None, BeforeValidator(_format)] = None
     """`json`, or a JSON schema that the answer is held to."""
-    keep_alive: Annotated[str, BeforeValidator(_duration)] = "5m"
-    """Without effect: the model stays as long as the server."""
     think: Annotated[bool | Literal["low", "medium", "high", "max"] | None, BeforeValidator(_think)] = None
     """Whether the model thinks, and how long; its thoughts come apart. The model's own way where absent."""
     logprobs: Flag = False
@@ -127,11 +132,6 @@ class GenerationBody(OllamaBody):
         if self.top_logprobs and not self.logprobs:
             raise ValueError("'top_logprobs' is only allowed with 'logprobs': true")
         return self
-
-    @property
-    def asks_to_unload(self) -> bool:
-        """Whether `keep_alive` is no time at all."""
-        return not re.search(r"[1-9]", self.keep_alive)
 
     @property
     def shows_thoughts(self) -> bool:

@@ -72,7 +72,7 @@ GENERATE_CASES: list[Case] = [
     ("system", ask(system="Be brief."), lambda s: "Be brief." in s.prompt),
     ("raw", ask(raw=True), lambda s: s.prompt.endswith("Say hi.")),
 ]
-# The model stays as long as the server.
+# The model stays as long as this server; tests/hosting has one that unloads models.
 WITHOUT_EFFECT = {"keep_alive"}
 # There is one value.
 ONE_VALUE = {"tools.type"}
