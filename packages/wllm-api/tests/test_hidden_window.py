@@ -16,8 +16,8 @@ from wllm_api import hidden_window as module
 from wllm_api import server
 from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
-from wllm_api.hosting import HostedModel
 from wllm_api.hidden_window import hidden_window, window_of
+from wllm_api.hosting import HostedModel
 from wllm_api.testing import wait_until
 
 QUERYENDSESSION, ENDSESSION, QUIT, POWERBROADCAST = 0x11, 0x16, 0x12, 0x218

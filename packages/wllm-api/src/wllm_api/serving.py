@@ -19,7 +19,7 @@ _NOT_READY: dict[EngineState, tuple[str, str]] = {
     "ready": ("The model's tokenizer is still loading. Try again in a few seconds.", "model_loading"),
     "loading": ("The model is still loading. Try again in a few seconds.", "model_loading"),
     "restarting": ("The engine stopped and is being restarted. Try again in a few seconds.", "engine_restarting"),
-    "failed": ("The engine has failed and will not come back; restart the server.", "engine_failed"),
+    "failed": ("The engine has failed; the server's log has the reason.", "engine_failed"),
     "stopped": ("The server is shutting down.", "shutting_down"),
 }
 
@@ -134,7 +134,8 @@ class Serving:
             )
 
     def abort_running(self) -> None:
-        """End every running request; their clients are told that the server shuts down."""
+        """End every running or waiting request; their clients are told that the server shuts down."""
+        self.residency.refuse_waiting()
         for generation in list(self.running):
             generation.abort()
 

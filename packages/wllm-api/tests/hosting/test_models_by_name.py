@@ -202,6 +202,20 @@ def test_a_client_that_goes_while_it_waits_is_forgotten(serve_models: StartServe
         assert client.loaded() == "a"
 
 
+def test_the_end_of_the_server_refuses_who_waits(serve_models: StartServer) -> None:
+    refused: list[httpx.Response] = []
+    with serve_models({"a": {}, "b": {"load_s": 60.0}}, limits=Limits(shutdown_grace_s=0.3)) as client:
+        url, asked = f"{client.base_url}/v1/completions", {"model": "b", "prompt": "Hi"}
+        # Not through the client, which is closed before the server ends.
+        waiting = threading.Thread(target=lambda: refused.append(httpx.post(url, json=asked, timeout=30)))
+        waiting.start()
+        wait_until(lambda: client.serving.residency.num_waiting == 1)
+        started = time.perf_counter()
+    assert time.perf_counter() - started < 5
+    waiting.join()
+    assert (refused[0].status_code, refused[0].json()["error"]["code"]) == (503, "shutting_down")
+
+
 def test_sleep_gives_the_memory_back_and_a_request_wakes(serve_models: StartServer) -> None:
     with serve_models({"a": {}}) as client:
         pid = client.engines["a"].pid

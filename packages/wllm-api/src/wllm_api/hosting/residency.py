@@ -72,10 +72,14 @@ class Residency:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self.refuse_waiting()
+        await asyncio.gather(*(model.engine.stop() for model in self._models))
+
+    def refuse_waiting(self) -> None:
+        """Tell those who wait for a model that the server shuts down."""
         for model in self._models:
             for waiter in model.open_waiters():
                 waiter.set_exception(Unavailable("The server is shutting down.", code="shutting_down"))
-        await asyncio.gather(*(model.engine.stop() for model in self._models))
 
     async def acquire(self, model: HostedModel) -> LoadedModel:
         """The model, loaded, and in use until `release`; waits for it. Raises `Unavailable` or `ServerFault`."""
