@@ -40,6 +40,7 @@ FORBIDDEN = {
     r"\bos\.system\(|shell=True|\bsubprocess\.get(status)?output\b": "no shell: subprocess with a list",
     r"\.so[\"']": "a Linux library name",
     r"\btorch\.load\(": "no pickled weights",
+    r"\bmmap\.|\bimport mmap|\bmemmap\b|mmap_mode|\bsafe_open\b|\bGGUFReader\b": "a mapped file stays busy: read it",
     r"trust_remote_code=True": "no remote code",
 }
 

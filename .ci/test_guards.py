@@ -58,6 +58,7 @@ WORDS = [
     "subprocess.run(['x'], text=True)", "subprocess.run(['x'], universal_newlines=True)",
     "subprocess.run('x', shell=True)", "os.system('x')", "'/dev/shm'", "'/dev/null'", "'/proc/self/maps'", "'/tmp'",
     "'/etc/hosts'", "'/bin/sh'", "'/usr/bin/env'", "os.environ['HOME']", "path.rename('x')", "path.symlink_to('x')",
+    "mmap.mmap(-1, 1)", "numpy.memmap('x')", "numpy.load('x', mmap_mode='r')", "safetensors.safe_open('x', 'pt')",
     "time.time()", "time.strftime('%-d')", "os.EX_OK", "'ipc://x'", "'libc.so'", "owner.path.read_text()",
     "owner.path.write_text('x')", "owner.path.open()", "owner.path.open('a')",
     "gzip.open('x', 'rt')", "os.fdopen(1)", "os.fdopen(1, 'w')", "logging.FileHandler('x')",

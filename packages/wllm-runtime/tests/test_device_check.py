@@ -58,7 +58,7 @@ def test_a_device_that_computes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("error", ERRORS, ids=KINDS)
 def test_a_lost_one(error: Exception, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Gpu(monkeypatch, error, at)
-    with pytest.raises(DeviceLost, match="the GPU no longer works for it") as caught:
+    with pytest.raises(DeviceLost, match="the GPU no longer works for this process") as caught:
         check_device(GPU)
     told = str(caught.value)
     assert str(error).splitlines()[0] in told and "has slept" in told and "\n" not in told

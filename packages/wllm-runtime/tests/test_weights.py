@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load, save_file
@@ -106,3 +108,19 @@ def test_dummy_weights_need_no_file_and_follow_the_seed(tmp_path: Path) -> None:
         for seed in (1, 1, 2)
     )
     assert first == same != other
+
+
+def test_files_can_be_replaced_while_the_engine_runs(tmp_path: Path) -> None:
+    """Read, not mapped: on Windows a file that is open or mapped cannot be replaced."""
+    save_tiny_llama(tmp_path)
+    engine = engine_of(tmp_path)
+    process = psutil.Process()
+    in_use = [file.path for file in process.open_files()]
+    if sys.platform == "linux":
+        in_use += [mapped.path for mapped in process.memory_maps()]
+    assert not [name for name in in_use if name.startswith(str(tmp_path))]
+    for path in [*tmp_path.iterdir()]:
+        other = path.with_suffix(".new")
+        other.write_bytes(b"")
+        other.replace(path)
+    assert tokens_of(generate(engine, [5, 6, 7], max_tokens=2, ignore_eos=True))

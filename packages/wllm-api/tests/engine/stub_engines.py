@@ -105,7 +105,7 @@ class _OnGpu(ScriptedEngine):
 
     def check_device(self) -> None:
         if self._lost.exists():
-            raise DeviceLost("the GPU no longer works for it: it is in a file")
+            raise DeviceLost("the GPU no longer works for this process: it is in a file")
 
     def step(self) -> list[TokenEvent]:
         self.check_device()
@@ -126,7 +126,7 @@ def on_gpu(options: dict[str, Any]) -> ScriptedEngine:
 class _Clinging(ScriptedEngine):
     def step(self) -> list[TokenEvent]:
         threading.Thread(target=time.sleep, args=(600,), daemon=False).start()
-        raise DeviceLost("the GPU no longer works for it, and its driver lets no process end")
+        raise DeviceLost("the GPU no longer works for this process, and its driver lets no process end")
 
 
 def clinging(options: dict[str, Any]) -> ScriptedEngine:

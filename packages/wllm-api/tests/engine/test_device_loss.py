@@ -30,7 +30,9 @@ def test_clients_and_the_log_are_told(running: Running, tmp_path: Path, caplog: 
             (tmp_path / "lost").touch()
             last = (await read(stream))[-1]
             assert last.error_code == "engine_died"
-            assert "the GPU no longer works for it" in (last.error or "") and "Send it again" in (last.error or "")
+            assert "the GPU no longer works for this process" in (last.error or "") and "Send it again" in (
+                last.error or ""
+            )
             await engine.wait_ready()
             assert (await read(engine.submit([5], SamplingParams(max_tokens=1))))[-1].finish_reason == "length"
 
