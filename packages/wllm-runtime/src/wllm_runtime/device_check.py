@@ -27,6 +27,6 @@ def check_device(device: torch.device) -> None:
         what = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise DeviceLost(
             f"the GPU no longer works for this process: {what}. That happens when the computer has slept, when the "
-            "GPU's driver was reset (Windows does it after 2 s in one kernel) or updated, and when a kernel failed; only "
-            "a new process can use it, and a server starts one by itself"
+            "GPU's driver was reset (Windows does it after 2 s in one kernel) or updated, and when a kernel failed; "
+            "only a new process can use it, and a server starts one by itself"
         ) from error
