@@ -168,5 +168,5 @@ def test_r32_a_refused_stream_never_begins(odd: httpx.Client, fields: dict[str, 
     """EricLBuehler/mistral.rs#1874; an error in the middle of a stream: `test_engine_death.py`."""
     path, body = (COMPLETIONS, {"prompt": "hello"}) if "best_of" in fields else (CHAT, {"messages": HI})
     answer = odd.post(path, json={**body, "max_tokens": 16, "stream": True, **fields}, timeout=10)
-    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["content-type"].startswith("application/json")
     assert error_of(answer)["param"] in fields

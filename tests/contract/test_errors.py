@@ -108,7 +108,7 @@ def test_completions_name_the_field(complete: Ask, fields: dict[str, Any], param
 @pytest.mark.parametrize("stream", [False, True])
 def test_refused_streams_are_no_streams(http: httpx.Client, path: str, stream: bool) -> None:
     answer = http.post(path, json={"stream": stream})
-    assert answer.status_code == 400 and answer.headers["content-type"] == "application/json"
+    assert answer.status_code == 400 and answer.headers["content-type"].startswith("application/json")
     assert answer.json()["error"]["param"] in ("messages", "prompt", "input")
 
 

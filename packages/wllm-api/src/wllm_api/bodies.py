@@ -65,7 +65,7 @@ def parse_object(raw: bytes) -> dict[str, object]:
     except UnicodeDecodeError as error:
         raise InvalidRequest(
             f"The request body is not valid UTF-8 (byte 0x{raw[error.start]:02x} at position {error.start}). "
-            "Encode the JSON as UTF-8."
+            "Encode the JSON as UTF-8; Windows PowerShell does with -ContentType 'application/json; charset=utf-8'."
         ) from None
     try:
         data = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_each_once)

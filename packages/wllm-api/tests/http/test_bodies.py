@@ -74,6 +74,16 @@ def test_every_route_tells_it_in_its_form(client: httpx.Client, path: str) -> No
         assert words in message_of(answer)
 
 
+def test_every_answer_tells_its_charset(client: httpx.Client) -> None:
+    """Windows PowerShell 5.1 reads JSON as Latin-1 unless it is told, and shows other letters wrongly."""
+    answers = [client.get(path) for path in ("/v1/models", "/health", "/version", "/api/tags", "/openapi.json", "/no")]
+    answers += [client.post(path, content=b"{") for path in ROUTES]
+    answers.append(client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "ä"}]}))
+    assert answers[-1].status_code == 200
+    told = {answer.headers["content-type"] for answer in answers if answer.content}
+    assert told == {"application/json; charset=utf-8"}
+
+
 DEEP = {
     "chat's arguments": ("/v1/chat/completions", """{"max_tokens": 1, "messages": [{"role": "user", "content": "x"},
         {"role": "assistant", "tool_calls": [{"id": "0", "function": {"name": "f", "arguments": "%s"}}]}]}"""),

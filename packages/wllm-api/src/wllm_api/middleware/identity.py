@@ -1,4 +1,7 @@
-"""Gives every request an id and every answer its `X-Request-Id`, with the fields that were ignored beside it."""
+"""Gives every request an id, and every answer the headers that all have: `X-Request-Id`, ignored fields, JSON's charset.
+
+JSON is UTF-8 without a charset, but Windows PowerShell 5.1 takes it for Latin-1 then.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from wllm_api.error_bodies import is_anthropic
 
 MAX_ID_LENGTH = 128
+_JSON = "application/json"
 
 
 class Identity:
@@ -35,6 +39,8 @@ class Identity:
                     headers["Request-Id"] = request_id  # the name that Anthropic's clients read
                 if ignored := state.get("ignored_fields"):
                     headers["X-Wllm-Ignored"] = ignored
+                if headers.get("Content-Type") == _JSON:
+                    headers["Content-Type"] = f"{_JSON}; charset=utf-8"
             await send(message)
 
         await self.app(scope, receive, named)
