@@ -1,4 +1,4 @@
-"""Gives every request an id, and every answer the headers that all have: `X-Request-Id`, ignored fields, JSON's charset.
+"""Gives every request an id, and every answer the headers that all have: its id, ignored fields, the charset of JSON.
 
 JSON is UTF-8 without a charset, but Windows PowerShell 5.1 takes it for Latin-1 then.
 """
