@@ -47,7 +47,7 @@ def ask(server: RunningServer, name: str) -> tuple[float, list[int]]:
 def test_memory_of_a_model_that_goes_comes_back(tmp_path: Path) -> None:
     file = tmp_path / "models.toml"
     file.write_text(
-        "".join(f"[{name}]\nmodel = '{write_shape(name, tmp_path).as_posix()}'\n" for name in (SMALL, LARGE)),
+        "".join(f'["{name}"]\nmodel = "{write_shape(name, tmp_path).as_posix()}"\n' for name in (SMALL, LARGE)),
         encoding="utf-8",
     )
     empty = used_mib()

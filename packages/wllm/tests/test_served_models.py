@@ -70,6 +70,7 @@ def test_a_file_has_models_with_flags_of_their_own(file: Path) -> None:
         ("a = 1", "a in .* is not a table"),
         ("[a]\nnames = []", "has no model"),
         ("[a]\nmodel = 3", "has no model"),
+        ("[qwen2.5-0.5b]\nmodel = 'm'", r"\[qwen2\] in .* a name with a dot needs quotes: \[\"qwen2\.5-0\.5b\"\]"),
         ("[a]\nmodel = 'm'\nnames = 'b'", "not a list of names"),
         ("[a]\nmodel = 'm'\nport = 8001", "port of .* is not a setting of a model"),
         ("[a]\nmodel = 'm'\nmax_model_len = 1", "max_model_len of .* is not a setting of a model.*max-model-len"),

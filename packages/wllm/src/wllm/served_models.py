@@ -92,6 +92,8 @@ def _model_of_table(name: str, table: object, args: argparse.Namespace) -> Model
         raise ModelsError(f"{name} in {args.models_file} is not a table. A model begins with a line [{name}].")
     flags = dict(table)
     model, more = flags.pop("model", None), flags.pop("names", [])
+    if (meant := _dotted(name, table)) != name:
+        raise ModelsError(f'{where} holds only a table. In TOML a name with a dot needs quotes: ["{meant}"].')
     if not isinstance(model, str) or not model:
         raise ModelsError(f'{where} has no model. Add a line such as model = "Qwen/Qwen2.5-0.5B-Instruct".')
     if not isinstance(more, list) or not all(isinstance(one, str) and one for one in more):
@@ -101,6 +103,13 @@ def _model_of_table(name: str, table: object, args: argparse.Namespace) -> Model
     for key, value in flags.items():
         parser.take(key, value, own)
     return _model(own, {"model": model, **engine_settings(own)}, (name, *more), f"from {args.models_file}")
+
+
+def _dotted(name: str, table: Mapping[str, Any]) -> str:
+    # The name of a table, with those of the tables within that a dot in an unquoted name makes.
+    while len(table) == 1 and isinstance(inner := next(iter(table.values())), dict):
+        name, table = f"{name}.{next(iter(table))}", inner
+    return name
 
 
 class _TableParser(argparse.ArgumentParser):
