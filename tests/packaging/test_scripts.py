@@ -1,13 +1,15 @@
-"""The PowerShell scripts: what Windows PowerShell 5.1 can parse, and what they share with the packages.
+"""PowerShell, in scripts and on pages: what 5.1 can parse, and what `install.ps1` shares with the packages.
 
 They are parsed here, not run: `install.ps1` runs on the Windows runners of CI, with 5.1 and with 7.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ import tree_sitter_powershell
 ROOT = Path(__file__).parents[2]
 SCRIPTS = [ROOT / "scripts/install.ps1", *sorted(ROOT.glob("bench/**/*.ps1"))]
 INSTALL = SCRIPTS[0].read_text(encoding="ascii")
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/**/*.md")]
 PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_powershell.language()))
 # These the parser takes, and 5.1 does not.
 NEWER = {"&&", "||"}
@@ -42,6 +45,20 @@ def nodes(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_powershell_5_parses_it(script: Path) -> None:
     assert offences(script.read_bytes()) == []
+
+
+def blocks() -> list[tuple[str, str]]:
+    """The blocks of PowerShell on all pages, with the name of the page."""
+    found = [(page, page.read_text(encoding="utf-8")) for page in PAGES]
+    block = re.compile(r"^ *```powershell\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+    return [(page.name, textwrap.dedent(text)) for page, pages in found for text in block.findall(pages)]
+
+
+def test_powershell_5_parses_the_pages() -> None:
+    assert len(blocks()) >= 6
+    assert [(page, text, found) for page, text in blocks() if (found := offences(text.encode()))] == []
+    bodies = re.findall(r"'(\{.*\})'", "".join(text for _, text in blocks()))
+    assert len(bodies) >= 2 and all(json.loads(body)["messages"] for body in bodies)
 
 
 @pytest.mark.parametrize(
