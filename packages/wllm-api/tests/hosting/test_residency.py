@@ -201,6 +201,17 @@ def test_a_text_side_that_cannot_be_made_is_that_models_failure(monkeypatch: pyt
     run(test())
 
 
+def test_a_fault_of_our_own_ends_the_server_instead_of_letting_it_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        hosts = Hosts(2)
+        monkeypatch.setattr(hosts.residency, "_wanted", lambda: 1 / 0)
+        await hosts.residency.start()
+        assert "ZeroDivisionError" in (hosts.residency.fatal or "")
+        await hosts.residency.stop()
+
+    run(test())
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_only_a_server_with_one_model_ends_for_it(count: int) -> None:
     async def test() -> None:

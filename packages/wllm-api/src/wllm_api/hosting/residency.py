@@ -52,7 +52,9 @@ class Residency:
 
     @property
     def fatal(self) -> str | None:
-        """Why a server with this one model cannot go on: it was never loaded, or its engine crashed too often."""
+        """Why the server cannot go on: its only model was never loaded or crashed too often, or our own fault."""
+        if self._task is not None and self._task.done() and not self._task.cancelled():
+            return f"the task that loads models ended: {self._task.exception()!r}"
         (first, *others) = self._models
         if others or first is self._loading:
             return None
@@ -136,20 +138,26 @@ class Residency:
             self._stirred.set()
 
     async def _work(self) -> None:
-        while True:
-            self._stirred.clear()
-            if (leaving := self._next_to_unload()) is not None:
-                await self._unload(leaving)
-            elif wanted := self._wanted():
-                if sum(model.is_resident for model in self._models) < self._max_loaded:
-                    await self._load(wanted[0])
-                    self._has_started.set()
-                else:
-                    await self._stirred.wait()
+        try:
+            while True:
+                await self._act_or_wait()
+        finally:
+            self._has_started.set()
+
+    async def _act_or_wait(self) -> None:
+        self._stirred.clear()
+        if (leaving := self._next_to_unload()) is not None:
+            await self._unload(leaving)
+        elif wanted := self._wanted():
+            if sum(model.is_resident for model in self._models) < self._max_loaded:
+                await self._load(wanted[0])
+                self._has_started.set()
             else:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._until_idle_s()):
-                        await self._stirred.wait()
+                await self._stirred.wait()
+        else:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._until_idle_s()):
+                    await self._stirred.wait()
 
     def _wanted(self) -> list[HostedModel]:
         """The models that are to be loaded, who asked first first."""
@@ -194,7 +202,8 @@ class Residency:
             await model.engine.stop()
             text = str(error) if isinstance(error, EngineDied) else f"{type(error).__name__}: {error}"
             self._note_failure(model, text)
-            logger.error("the model %s could not be loaded: %s", model.name, text)
+            if len(self._models) > 1 or model.num_loads:  # else the server ends, and says it
+                logger.error("the model %s could not be loaded: %s", model.name, text)
             for waiter in model.open_waiters():
                 waiter.set_exception(self._failed(model))
         else:
