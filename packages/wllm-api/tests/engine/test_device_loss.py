@@ -56,6 +56,21 @@ def test_an_idle_engine_finds_out_when_it_is_asked(running: Running, tmp_path: P
     run(test())
 
 
+def test_no_number_of_sleeps_is_the_end(running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_FIRST_BACKOFF_S", 0.01)
+
+    async def test() -> None:
+        async with running(options_of(tmp_path), factory=ON_GPU, max_crashes=2) as engine:
+            for num_restarts in (1, 2, 3):
+                (tmp_path / "lost").touch()
+                engine.check_device()
+                await until(lambda: engine.state == "restarting")
+                await engine.wait_ready()
+                assert engine.num_restarts == num_restarts
+
+    run(test())
+
+
 def test_a_device_that_comes_back_late_is_waited_for(
     running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -141,7 +141,11 @@ class EngineProcess:
         return self._send(Pool(request_id, texts, dimensions, normalize), len(texts))
 
     def check_device(self) -> None:
-        """Let a ready engine find out whether it still has its device: one that lost it dies and is started again."""
+        """Let a ready engine find out whether it still has its device: one that lost it dies and is started again.
+
+        What crashed before is forgotten: who asks has reason to think that the device is at fault.
+        """
+        self._crashes.clear()
         if self.state == "ready" and self._spawned is not None:
             self._spawned.send(CheckDevice())
 
