@@ -16,11 +16,8 @@ from contextlib import contextmanager
 from ctypes import c_int, c_uint
 from typing import Any
 
-_CLOSE, _LOGOFF, _SHUTDOWN = (
-    2,
-    5,
-    6,
-)  # the last two without user32.dll; else see `hidden_window`
+# The last two come without user32.dll only; else see `hidden_window`.
+_CLOSE, _LOGOFF, _SHUTDOWN = 2, 5, 6
 # 64-bit Windows has one calling convention.
 _Handler = ctypes.CFUNCTYPE(c_int, c_uint)
 
