@@ -16,11 +16,14 @@ class CountingAdapter:
     """What DXGI says on Windows: the budget left, and the host memory held."""
 
     def __init__(self, free: int) -> None:
-        self.free, self.held = free, 0
+        self.free, self.own, self.held = free, 1 << 40, 0
         self.open = True
 
     def free_memory(self) -> int:
         return self.free
+
+    def own_memory(self) -> int:
+        return self.own
 
     def host_memory(self) -> int:
         return self.held

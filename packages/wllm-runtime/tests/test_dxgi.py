@@ -97,8 +97,8 @@ def test_the_adapter_is_that_of_cudas_gpu() -> None:
     adapter = card.find()
     assert adapter is not None
     assert (card.factory.num_released, card.adapter.num_released) == (1, 0)
-    assert (adapter.free_memory(), adapter.host_memory()) == (7_500, 300)
-    assert card.nodes == [1, 1]
+    assert (adapter.free_memory(), adapter.own_memory(), adapter.host_memory()) == (7_500, 2_500, 300)
+    assert card.nodes == [1, 1, 1]
     adapter.close()
     assert card.adapter.num_released == 1
 
@@ -113,7 +113,7 @@ def test_what_exceeds_the_budget_is_not_less_than_nothing() -> None:
 def test_a_question_that_fails_gives_no_figure() -> None:
     adapter = Card(answers=FAILED).find()
     assert adapter is not None
-    assert (adapter.free_memory(), adapter.host_memory()) == (None, None)
+    assert (adapter.free_memory(), adapter.own_memory(), adapter.host_memory()) == (None, None, None)
 
 
 @pytest.mark.parametrize(

@@ -139,3 +139,16 @@ def test_the_engine_is_held_to_its_plan(counting_device: Make, graphs_mib: int, 
     if warning is not None:
         assert warning.startswith("I19: ")
         assert f"{planned:,.0f} MiB were planned" in warning
+
+
+def test_memory_that_was_moved_while_the_engine_loaded_is_seen(
+    counting_device: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wllm_runtime.spill._INTERVAL_S", 0.0)
+    device = counting_device(total=12 * GIB, budget=11 * GIB)
+    gpu = GpuMemory(CUDA, 0.9)
+    plan = plan_over(gpu, NEEDS)
+    device.take(4 * GIB)
+    device.adapter.own, device.adapter.held = 3 * GIB, 2 * GIB  # half of what is in host memory is pinned
+    gpu.check(plan)
+    assert gpu.spilled() == GIB

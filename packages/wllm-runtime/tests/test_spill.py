@@ -17,11 +17,15 @@ class Host:
 
     def __init__(self) -> None:
         self.held: int | None = 300 * MIB
+        self.own: int | None = 5000 * MIB
         self.now = 0.0
         self.num_asked = self.num_closed = 0
 
     def watch(self) -> SpillWatch:
         return SpillWatch(cast(Adapter, self), lambda: self.now)
+
+    def own_memory(self) -> int | None:
+        return self.own
 
     def host_memory(self) -> int | None:
         self.num_asked += 1
@@ -50,6 +54,26 @@ def test_what_is_pinned_at_the_start_is_no_spill_and_what_comes_later_is(caplog:
     (told,) = caplog.messages
     assert told.startswith("Windows has moved 500 MiB of the engine's GPU memory to host memory")
     assert "lower gpu_memory_utilization" in told
+
+
+@pytest.mark.parametrize(("taken", "spilled"), [(4000, 0), (5000, 0), (5100, 100), (9000, 300)])
+def test_what_was_moved_before_counts(taken: int, spilled: int, caplog: pytest.LogCaptureFixture) -> None:
+    """5000 are on the GPU and 300 in host memory: of what is missing on the GPU, at most that was moved."""
+    host = Host()
+    watch = host.watch()
+    watch.begin(taken * MIB)
+    assert after_a_second(host, watch, 300 * MIB) == spilled * MIB
+    assert len(caplog.messages) == (spilled > 0)
+    assert after_a_second(host, watch, 350 * MIB) == (spilled + 50) * MIB
+
+
+def test_a_beginning_without_a_figure_is_the_first_look() -> None:
+    host = Host()
+    watch = host.watch()
+    host.own = None
+    watch.begin(9000 * MIB)
+    assert after_a_second(host, watch, 300 * MIB) == 0
+    SpillWatch(None).begin(1)
 
 
 def test_the_least_is_what_counts() -> None:

@@ -44,6 +44,11 @@ class Adapter:
         info = self._info(_LOCAL)
         return None if info is None else max(0, info.budget - info.usage)
 
+    def own_memory(self) -> int | None:
+        """Bytes of the GPU's own memory that this process holds; None for no figure."""
+        info = self._info(_LOCAL)
+        return None if info is None else int(info.usage)
+
     def host_memory(self) -> int | None:
         """Bytes of host memory that this process holds for the GPU: pinned, or moved there; None for no figure."""
         info = self._info(_NON_LOCAL)

@@ -105,6 +105,7 @@ class GpuMemory:
 
     def check(self, plan: MemoryPlan) -> tuple[SettingRow, str | None]:
         """I19, when everything is allocated: a row with what is used, and a warning if that exceeds the plan."""
+        self._spill.begin(torch.cuda.memory_reserved(self._device))
         planned = self._needs.total + plan.kv_bytes
         used = self.held() + self.outside_of_torch() + self._needs.activations
         row = ("memory: used", mib(used), f"measured, with room for activations; {mib(planned)} were planned")

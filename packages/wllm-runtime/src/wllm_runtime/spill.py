@@ -30,8 +30,16 @@ class SpillWatch:
         self._next_look = clock()
         self._warned = False
 
+    def begin(self, num_bytes: int) -> None:
+        """The engine is ready, and its process has taken `num_bytes` of the GPU: what is not there was moved."""
+        if self._adapter is None:
+            return
+        own, host = self._adapter.own_memory(), self._adapter.host_memory()
+        if own is not None and host is not None:
+            self._least = host - min(max(num_bytes - own, 0), host)
+
     def num_bytes(self) -> int:
-        """Bytes that were moved since the engine was ready, which is when this is called first; warns once."""
+        """Bytes that are in host memory: moved before `begin`, and since that or the first call; warns once."""
         if self._adapter is not None and self._clock() >= self._next_look:
             self._next_look = self._clock() + _INTERVAL_S
             self._look(self._adapter)
