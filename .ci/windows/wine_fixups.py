@@ -6,6 +6,7 @@ import os
 import sys
 
 if sys.platform == "win32":  # for mypy: elsewhere nobody imports this
+    import _socket
     import _winapi
 
     def _symlink(src: object, dst: object, target_is_directory: bool = False, *, dir_fd: int | None = None) -> None:
@@ -16,6 +17,10 @@ if sys.platform == "win32":  # for mypy: elsewhere nobody imports this
 
     # shutil.copy (from Python 3.12 on) has another way.
     vars(_winapi).pop("CopyFile2", None)
+
+    # Wine refuses these options; clients that keep connections alive look whether Python has them.
+    for _name in ("TCP_KEEPCNT", "TCP_KEEPIDLE", "TCP_KEEPINTVL"):
+        vars(_socket).pop(_name, None)
 
     def _getppid() -> int:
         # Python's own (from 3.13 on) takes a snapshot of the process. The last field is the parent's id.

@@ -48,6 +48,8 @@ class PromptProtocol(HttpToolsProtocol):
         """The connection is gone (asyncio)."""
         self._next_look.cancel()
         super().connection_lost(exc)
+        # Windows' transports keep their protocol, which keeps them: both would wait for the collector.
+        self.transport.set_protocol(asyncio.Protocol())
 
     def data_received(self, data: bytes) -> None:
         """Take what came (asyncio)."""

@@ -1,6 +1,5 @@
 """Neither process outlives the other (I17), and Ctrl+C is for the server alone."""
 
-import ctypes
 import os
 import signal
 import socket
@@ -12,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from wine import needs_ctrl_break
 
 HERE = Path(__file__).parent
-_WINE = sys.platform == "win32" and hasattr(ctypes.windll.ntdll, "wine_get_version")
 
 
 @contextmanager
@@ -65,7 +64,7 @@ def test_a_killed_server_takes_its_engine_with_it(phase: str) -> None:
         assert time.perf_counter() - started < 2.0
 
 
-@pytest.mark.skipif(_WINE, reason="Wine sends no CTRL_BREAK")
+@needs_ctrl_break
 def test_ctrl_c_reaches_the_server_and_not_the_engine() -> None:
     with _server("idle") as (server, engine):
         if sys.platform == "win32":

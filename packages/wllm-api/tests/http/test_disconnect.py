@@ -197,7 +197,9 @@ def test_reader_of_single_bytes_costs_little_memory(start_server: Any, monkeypat
 def test_reader_that_never_reads_is_dropped(start_server: Any) -> None:
     limits = Limits(stalled_client_s=0.5, ping_interval_s=0.4)
     body = {**LONG, "max_tokens": 90_000, "logprobs": 20, "stream": True}
-    with start_server(limits=limits, max_model_len=100_000) as client, closing(not_reading(client, body)):
+    # What the engine has written before it hears of the end is read first: that must not be many messages.
+    pace = {"step_s": 0.004, "tokens_per_step": 16}
+    with start_server(limits=limits, max_model_len=100_000, **pace) as client, closing(not_reading(client, body)):
         wait_until(lambda: aborted(client) == 1)
         wait_until(lambda: idle(client), 5)
 
