@@ -8,6 +8,7 @@ HttpError (ApiError)             status, OpenAI error type, `param`, `code`, ext
 ├── Forbidden                    403  a Host or an Origin that may not use this server
 ├── NotFound                     404  unknown route or model
 ├── MethodNotAllowed             405
+├── Conflict                     409  what one client asked for, another has called off
 ├── BodyTooLarge                 413
 ├── HeadTooLarge                 431  an address and headers without end
 ├── RateLimited                  429  a key with too many requests a minute
@@ -110,6 +111,12 @@ class RequestTimeout(HttpError):
     """The rest of the request does not come."""
 
     status = 408
+
+
+class Conflict(HttpError):
+    """Another client has asked for the opposite meanwhile."""
+
+    status = 409
 
 
 class BodyTooLarge(HttpError):

@@ -51,6 +51,8 @@ ERRORS: dict[str, dict[str, Any]] = {
 # Routes whose good answer is not JSON.
 OTHER_ANSWERS: dict[str, dict[str, Any]] = {
     "/health": {},
+    "/sleep": {},
+    "/wake_up": {},
     "/metrics": {"text/plain": {"schema": _TEXT}, "application/openmetrics-text": {"schema": _TEXT}},
     "/": {"text/plain": {"schema": _TEXT}},
 }

@@ -73,7 +73,7 @@ class Serving:
     @property
     def ready(self) -> bool:
         """Whether a request would be taken now; one for a model that is not loaded waits until it is."""
-        takes = any(model.is_ready or (not model.is_resident and model.failure is None) for model in self.models)
+        takes = any(model.takes_requests for model in self.models)
         return takes and self.residency.has_started and not self.closing
 
     @property
@@ -106,10 +106,10 @@ class Serving:
         record = current_record()
         record.model, record.served_by = name or hosted.name, hosted.name
         if self.closing or not self.residency.has_started:
-            raise self.not_ready(hosted.engine.state)
+            raise self.not_ready()
         if hosted.info is not None:
             _check_task(hosted.info.task, tasks, record.model)
-        if not hosted.is_resident:
+        if not hosted.is_ready:
             self.admit()
         loaded = await self.residency.acquire(hosted)
         record.at_end.callback(self.residency.release, hosted)
@@ -122,7 +122,14 @@ class Serving:
 
     def not_ready(self, state: EngineState | None = None) -> Unavailable:
         """The refusal that says what the server, or an engine in `state`, is doing instead of taking requests."""
-        message, code = _NOT_READY["stopped" if self.closing else state or self.models[0].engine.state]
+        first = self.models[0]
+        if self.closing:
+            state = "stopped"
+        elif not self.residency.has_started:
+            state = "loading"
+        elif state is None:
+            state = first.engine.state if first.is_resident else "failed"
+        message, code = _NOT_READY[state]
         return Unavailable(message, code=code)
 
     def admit(self) -> None:

@@ -5,64 +5,21 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any
 
 import httpx
 import ollama
 import pytest
+from models_client import StartModels
 
 from wllm_api.app import create_app
 from wllm_api.engine import EngineProcess
 from wllm_api.hosting import HostedModel
 from wllm_api.http_errors import RepeatedModelName
-from wllm_api.serving import Serving
 from wllm_api.settings import Limits
-from wllm_api.testing import running_server, sse_data, wait_until
-
-FACTORY = "wllm_api.engine.scripted:create_scripted_engine"
-POOLER = "wllm_api.engine.scripted_pooler:create_scripted_pooler"
+from wllm_api.testing import sse_data, wait_until
 
 
-class Client(httpx.Client):
-    """A client of the server, which knows its engines by their models' names."""
-
-    engines: dict[str, EngineProcess]
-    serving: Serving
-
-    def complete(self, name: str, timeout_s: float = 30.0, **fields: Any) -> httpx.Response:
-        asked = {"model": name, "prompt": "Hi", "max_tokens": 3, **fields}
-        return self.post("/v1/completions", json=asked, timeout=timeout_s)
-
-    def loaded(self) -> str:
-        return "".join(name for name, engine in self.engines.items() if engine.pid is not None)
-
-
-StartServer = Callable[..., AbstractContextManager[Client]]
-
-
-@pytest.fixture
-def serve_models() -> StartServer:
-    """A function: serve models by name, with the options of their scripted engines; the server's own by keyword."""
-
-    @contextmanager
-    def start(
-        models: dict[str, dict[str, Any]], *, keep_alive_s: float | None = None, **settings: Any
-    ) -> Iterator[Client]:
-        engines = {
-            name: EngineProcess(POOLER if options.get("task") else FACTORY, options) for name, options in models.items()
-        }
-        hosted = [HostedModel(engine, [name], keep_alive_s=keep_alive_s) for name, engine in engines.items()]
-        app = create_app(hosted, **settings)
-        with running_server(app) as url, Client(base_url=url, timeout=30) as client:
-            client.engines, client.serving = engines, app.state.serving
-            yield client
-
-    return start
-
-
-def test_the_second_is_loaded_by_name_and_the_idle_first_goes(serve_models: StartServer) -> None:
+def test_the_second_is_loaded_by_name_and_the_idle_first_goes(serve_models: StartModels) -> None:
     with serve_models({"a": {"reply": "I am a"}, "b": {"reply": "I am b"}}, keep_alive_s=1.0, max_loaded=2) as client:
         assert client.loaded() == "a"
         pid = client.engines["a"].pid
@@ -96,7 +53,7 @@ def _lives(pid: int | None) -> bool:
     return True
 
 
-def test_one_place_is_given_on_when_the_answers_of_the_first_have_ended(serve_models: StartServer) -> None:
+def test_one_place_is_given_on_when_the_answers_of_the_first_have_ended(serve_models: StartModels) -> None:
     with serve_models({"a": {"step_s": 0.01}, "b": {}}) as client:
         asked = {"model": "a", "prompt": "Hi", "max_tokens": 100, "ignore_eos": True, "stream": True}
         answers: list[httpx.Response] = []
@@ -113,7 +70,7 @@ def test_one_place_is_given_on_when_the_answers_of_the_first_have_ended(serve_mo
         assert client.loaded() == "b"
 
 
-def test_many_ask_for_a_model_that_loads_and_all_are_served(serve_models: StartServer) -> None:
+def test_many_ask_for_a_model_that_loads_and_all_are_served(serve_models: StartModels) -> None:
     with serve_models({"a": {}, "b": {"load_s": 0.5}}) as client:
         answers: list[httpx.Response] = []
         asking = [threading.Thread(target=lambda: answers.append(client.complete("b"))) for _ in range(8)]
@@ -125,7 +82,7 @@ def test_many_ask_for_a_model_that_loads_and_all_are_served(serve_models: StartS
         assert client.engines["b"].num_restarts == 0
 
 
-def test_who_cannot_wait_is_told_when_to_come_again(serve_models: StartServer) -> None:
+def test_who_cannot_wait_is_told_when_to_come_again(serve_models: StartModels) -> None:
     limits = Limits(max_load_wait_s=1.5, max_waiting=1)
     with serve_models({"a": {"step_s": 0.01}, "b": {}}, limits=limits) as client:
         asked = {"model": "a", "prompt": "Hi", "max_tokens": 4000, "ignore_eos": True, "stream": True}
@@ -145,7 +102,7 @@ def test_who_cannot_wait_is_told_when_to_come_again(serve_models: StartServer) -
 
 
 @pytest.mark.parametrize("how", ["raises", "is killed"])
-def test_a_crash_while_loading_hurts_that_model_only(serve_models: StartServer, how: str) -> None:
+def test_a_crash_while_loading_hurts_that_model_only(serve_models: StartModels, how: str) -> None:
     options = {"load_error": "no weights"} if how == "raises" else {"load_s": 60.0}
     with serve_models({"a": {"step_s": 0.005}, "b": options}, max_loaded=2) as client:
         asked = {"model": "a", "prompt": "Hi", "max_tokens": 600, "ignore_eos": True, "stream": True}
@@ -178,7 +135,7 @@ def _kill(engine: EngineProcess) -> None:
             os.kill(engine.pid, signal.SIGTERM)
 
 
-def test_a_model_that_crashes_too_often_leaves_the_others(serve_models: StartServer) -> None:
+def test_a_model_that_crashes_too_often_leaves_the_others(serve_models: StartModels) -> None:
     with serve_models({"a": {}, "b": {"crash_after": 1}}, max_loaded=2) as client:
         for _ in range(3):
             wait_until(lambda: client.engines["b"].state in ("ready", "stopped"))
@@ -189,7 +146,7 @@ def test_a_model_that_crashes_too_often_leaves_the_others(serve_models: StartSer
         assert client.complete("a").status_code == 200
 
 
-def test_a_client_that_goes_while_it_waits_is_forgotten(serve_models: StartServer) -> None:
+def test_a_client_that_goes_while_it_waits_is_forgotten(serve_models: StartModels) -> None:
     with serve_models({"a": {"step_s": 0.01}, "b": {}}) as client:
         asked = {"model": "a", "prompt": "Hi", "max_tokens": 4000, "ignore_eos": True, "stream": True}
         with client.stream("POST", "/v1/completions", json=asked) as answer:
@@ -202,7 +159,7 @@ def test_a_client_that_goes_while_it_waits_is_forgotten(serve_models: StartServe
         assert client.loaded() == "a"
 
 
-def test_the_end_of_the_server_refuses_who_waits(serve_models: StartServer) -> None:
+def test_the_end_of_the_server_refuses_who_waits(serve_models: StartModels) -> None:
     refused: list[httpx.Response] = []
     with serve_models({"a": {}, "b": {"load_s": 60.0}}, limits=Limits(shutdown_grace_s=0.3)) as client:
         url, asked = f"{client.base_url}/v1/completions", {"model": "b", "prompt": "Hi"}
@@ -216,7 +173,7 @@ def test_the_end_of_the_server_refuses_who_waits(serve_models: StartServer) -> N
     assert (refused[0].status_code, refused[0].json()["error"]["code"]) == (503, "shutting_down")
 
 
-def test_sleep_gives_the_memory_back_and_a_request_wakes(serve_models: StartServer) -> None:
+def test_sleep_gives_the_memory_back_and_a_request_wakes(serve_models: StartModels) -> None:
     with serve_models({"a": {}}) as client:
         pid = client.engines["a"].pid
         assert client.get("/is_sleeping").json() == {"is_sleeping": False}
@@ -235,7 +192,7 @@ def test_sleep_gives_the_memory_back_and_a_request_wakes(serve_models: StartServ
         assert client.loaded() == "a"
 
 
-def test_models_of_different_tasks_side_by_side(serve_models: StartServer) -> None:
+def test_models_of_different_tasks_side_by_side(serve_models: StartModels) -> None:
     with serve_models({"writer": {}, "embedder": {"task": "embed", "max_model_len": 64}}, max_loaded=2) as client:
         vector = client.post("/v1/embeddings", json={"model": "embedder", "input": "Hi"})
         assert vector.status_code == 200
@@ -247,7 +204,7 @@ def test_models_of_different_tasks_side_by_side(serve_models: StartServer) -> No
         assert [listed[name]["root"] for name in listed] == ["writer", "embedder"]
 
 
-def test_a_request_for_the_wrong_task_does_not_load_a_known_model(serve_models: StartServer) -> None:
+def test_a_request_for_the_wrong_task_does_not_load_a_known_model(serve_models: StartModels) -> None:
     with serve_models({"writer": {}, "embedder": {"task": "embed", "max_model_len": 64}}) as client:
         assert client.post("/v1/embeddings", json={"model": "embedder", "input": "Hi"}).status_code == 200
         assert client.loaded() == "embedder"
@@ -255,7 +212,7 @@ def test_a_request_for_the_wrong_task_does_not_load_a_known_model(serve_models: 
         assert client.loaded() == "embedder"
 
 
-def test_ollamas_keep_alive_unloads(serve_models: StartServer) -> None:
+def test_ollamas_keep_alive_unloads(serve_models: StartModels) -> None:
     with (
         serve_models({"a": {}, "b": {}}, keep_alive_s=3600.0) as client,
         contextlib.closing(ollama.Client(host=str(client.base_url))) as sdk,
@@ -279,7 +236,7 @@ def test_ollamas_keep_alive_unloads(serve_models: StartServer) -> None:
         assert 3500 < sdk.ps().models[0].expires_at.timestamp() - time.time() <= 3600
 
 
-def test_ollamas_show_loads_nothing(serve_models: StartServer) -> None:
+def test_ollamas_show_loads_nothing(serve_models: StartModels) -> None:
     with serve_models({"a": {}, "b": {}}) as client:
         assert client.post("/api/show", json={"model": "b"}).json()["capabilities"] == []
         assert "completion" in client.post("/api/show", json={"model": "a"}).json()["capabilities"]

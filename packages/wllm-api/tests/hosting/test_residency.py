@@ -13,7 +13,7 @@ from wllm_api.engine.scripted_model import build_tokenizer, describe
 from wllm_api.errors import EngineDied, EngineState
 from wllm_api.hosting import HostedModel, Residency
 from wllm_api.hosting import residency as residency_module
-from wllm_api.http_errors import HttpError, ServerFault, Unavailable
+from wllm_api.http_errors import Conflict, HttpError, ServerFault, Unavailable
 from wllm_api.metrics import Metrics
 from wllm_sched.messages import EngineStats, ModelInfo
 
@@ -231,9 +231,10 @@ def test_sleep_waits_for_requests_and_the_next_one_wakes() -> None:
         await hosts.residency.start()
         using = asyncio.create_task(hosts.use(model, 0.05))
         await asyncio.sleep(0)
-        hosts.residency.send_to_sleep(model)
+        sleeping = asyncio.create_task(hosts.residency.sleep([model]))
+        await asyncio.sleep(0)
         next_one = asyncio.create_task(hosts.use(model))
-        await model.has_left.wait()
+        await sleeping
         assert using.done()
         await next_one
         assert hosts.loaded() == "a"
@@ -249,11 +250,14 @@ def test_waking_a_model_before_it_has_gone_keeps_it() -> None:
         (model,) = hosts.models
         await hosts.residency.start()
         await hosts.residency.acquire(model)
-        hosts.residency.send_to_sleep(model)
+        sleeping = asyncio.create_task(hosts.residency.sleep([model]))
+        await asyncio.sleep(0)
         waiting = asyncio.create_task(hosts.use(model))
         await asyncio.sleep(0.01)
         assert not waiting.done()
         hosts.residency.wake(model)
+        with pytest.raises(Conflict, match="'a' was woken"):
+            await sleeping
         await waiting
         hosts.residency.release(model)
         assert hosts.engines[0].num_starts == 1
@@ -295,10 +299,13 @@ def test_random_requests(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
                 await asyncio.sleep(rng.random() * 0.01)
                 model, engine = rng.choice(list(zip(hosts.models, hosts.engines, strict=True)))
                 rng.choice([hosts.residency.send_to_sleep, hosts.residency.wake])(model)
+                if rng.random() < 0.5:
+                    sleepers.append(asyncio.create_task(hosts.residency.sleep(hosts.models)))
                 engine.can_load = rng.random() < 0.8
             for engine in hosts.engines:
                 engine.can_load = True
 
+        sleepers: list[asyncio.Task[None]] = []
         clients = [asyncio.create_task(client(number)) for number in range(40)]
         leaving = rng.sample(clients, 8)
         disturbing = asyncio.create_task(disturb())
@@ -309,6 +316,9 @@ def test_random_requests(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         wrong = [one for one in results if isinstance(one, Exception) and not isinstance(one, asyncio.CancelledError)]
         assert not wrong
         assert hosts.residency.num_waiting == 0
+        slept = await asyncio.gather(*sleepers, return_exceptions=True)
+        assert all(one is None or isinstance(one, Conflict) for one in slept)
+        assert [model.sleepers for model in hosts.models] == [[]] * len(hosts.models)
         assert [model.num_uses for model in hosts.models] == [0] * len(hosts.models)
         for model in hosts.models:
             model.retry_at = 0.0

@@ -48,9 +48,9 @@ class HostedModel:
         self.stay_s = keep_alive_s
         """The same, unless the latest request for it asked for something else."""
         self.loaded: LoadedModel | None = None
-        self.has_left = asyncio.Event()
-        """Set while nothing of it is loaded."""
-        self.has_left.set()
+        self.is_resident = False
+        """Whether it is loaded, or on its way there or back: it takes up memory."""
+        self.is_loading = False
         self.is_leaving = False
         """Whether it takes no more requests, because it is to be unloaded when those that use it have ended."""
         self.is_sent_to_sleep = False
@@ -61,6 +61,8 @@ class HostedModel:
         self.last_used = perf_counter()
         self.num_loads = 0
         self.waiters: list[asyncio.Future[LoadedModel]] = []
+        self.sleepers: list[asyncio.Future[None]] = []
+        """Those who sent it to sleep and wait until it has gone."""
         self.wanted_since = 0.0
         self.failure: str | None = None
         self.retry_at = 0.0
@@ -72,23 +74,34 @@ class HostedModel:
         return self.names[0]
 
     @property
-    def is_resident(self) -> bool:
-        """Whether it is loaded, or on its way there or back: it takes up memory."""
-        return not self.has_left.is_set()
-
-    @property
     def info(self) -> ModelInfo | None:
         """What is known of the model: None until it was loaded for the first time, kept when it is unloaded."""
         return self.engine.info
 
     @property
     def is_ready(self) -> bool:
-        """Whether a request for it would be taken at once."""
-        return self.engine.state == "ready" and self.loaded is not None
+        """Whether a request for it would be served at once."""
+        return self.is_resident and not (self.is_loading or self.is_leaving) and self.engine.state == "ready"
+
+    @property
+    def is_put_off(self) -> bool:
+        """Whether it could not be loaded, and is not to be tried again yet."""
+        return self.failure is not None and perf_counter() < self.retry_at
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether a request for it would be served, at once or when it is loaded."""
+        if not self.is_resident:
+            return not self.is_put_off
+        return self.is_loading or self.is_leaving or self.engine.state == "ready"
 
     def open_waiters(self) -> list[asyncio.Future[LoadedModel]]:
         """The requests that still wait for it."""
         return [waiter for waiter in self.waiters if not waiter.done()]
+
+    def open_sleepers(self) -> list[asyncio.Future[None]]:
+        """Those of `sleepers` who were not told yet."""
+        return [sleeper for sleeper in self.sleepers if not sleeper.done()]
 
     def idle_left_s(self) -> float:
         """Seconds that it stays yet when nobody uses it."""

@@ -14,11 +14,12 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from time import perf_counter
+from typing import Any
 
 from wllm_api.errors import EngineDied
 from wllm_api.hosting.hosted_model import HostedModel
 from wllm_api.hosting.loaded_model import LoadedModel
-from wllm_api.http_errors import ServerFault, Unavailable
+from wllm_api.http_errors import Conflict, ServerFault, Unavailable
 from wllm_api.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -37,7 +38,6 @@ class Residency:
         self._max_wait_s = max_wait_s
         self._stirred = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._loading: HostedModel | None = None
         self._has_started = asyncio.Event()
 
     @property
@@ -56,7 +56,7 @@ class Residency:
         if self._task is not None and self._task.done() and not self._task.cancelled():
             return f"the task that loads models ended: {self._task.exception()!r}"
         (first, *others) = self._models
-        if others or first is self._loading:
+        if others or first.is_loading:
             return None
         if first.is_resident and first.engine.state == "failed":
             return first.engine.error or "the engine failed"
@@ -65,7 +65,7 @@ class Residency:
     async def start(self) -> None:
         """Begin to load the first model; returns when that has ended, well or not."""
         assert self._task is None, "a server's models are started once"
-        self.wake(self._models[0])
+        self._models[0].is_wanted = True
         self._task = asyncio.create_task(self._work(), name="wllm-residency")
         await self._has_started.wait()
 
@@ -78,19 +78,22 @@ class Residency:
         await asyncio.gather(*(model.engine.stop() for model in self._models))
 
     def refuse_waiting(self) -> None:
-        """Tell those who wait for a model that the server shuts down."""
+        """Tell those who wait for a model, or until one has gone, that the server shuts down."""
         for model in self._models:
-            for waiter in model.open_waiters():
+            waiting: list[asyncio.Future[Any]] = [*model.open_waiters(), *model.open_sleepers()]
+            for waiter in waiting:
                 waiter.set_exception(Unavailable("The server is shutting down.", code="shutting_down"))
 
     async def acquire(self, model: HostedModel) -> LoadedModel:
         """The model, loaded, and in use until `release`; waits for it. Raises `Unavailable` or `ServerFault`."""
-        if model.is_resident and model is not self._loading and model.engine.state == "failed":
+        # One whose failure ends the server keeps it, until the server has seen it.
+        if model.is_resident and not model.is_loading and model.engine.state == "failed" and self.fatal is None:
             self._note_failure(model, model.engine.error or "its engine failed")
-        if model.is_resident and not model.is_leaving and model is not self._loading and model.loaded is not None:
+        if model.is_resident and not (model.is_loading or model.is_leaving):
+            assert model.loaded is not None, "what was loaded has a text side"
             self._use(model)
             return model.loaded
-        if model.failure is not None and perf_counter() < model.retry_at:
+        if model.is_put_off:
             raise self._failed(model)
         waiter: asyncio.Future[LoadedModel] = asyncio.get_running_loop().create_future()
         if not model.waiters:
@@ -123,16 +126,30 @@ class Residency:
             self._stirred.set()
 
     def wake(self, model: HostedModel) -> None:
-        """Load a model that no request has asked for yet, or keep it if it was sent to sleep and has not gone yet."""
-        model.is_sent_to_sleep = False
-        if not model.is_resident:
-            model.is_wanted = True
-            model.wanted_since = perf_counter()
-        self._stirred.set()
+        """Keep a model that was sent to sleep and has not gone yet; who sent it is told."""
+        if model.is_sent_to_sleep:
+            model.is_sent_to_sleep = False
+            for sleeper in model.open_sleepers():
+                sleeper.set_exception(Conflict(f"The model '{model.name}' was woken meanwhile.", code="model_woken"))
+            self._stirred.set()
+
+    async def sleep(self, models: Sequence[HostedModel]) -> None:
+        """Send models to sleep and return when all have gone.
+
+        Raises `Conflict` when one is woken before, `Unavailable` when the server ends.
+        """
+        gone = [(model, asyncio.get_running_loop().create_future()) for model in models if model.is_resident]
+        for model, sleeper in gone:
+            self.send_to_sleep(model)
+            model.sleepers.append(sleeper)
+        try:
+            await asyncio.gather(*(sleeper for _, sleeper in gone))
+        finally:
+            for model, sleeper in gone:
+                model.sleepers.remove(sleeper)
 
     def send_to_sleep(self, model: HostedModel) -> None:
         """Unload a model as soon as no request uses it; the next request for it loads it again."""
-        model.is_wanted = False
         if model.is_resident:
             model.is_sent_to_sleep = model.is_leaving = True
             self._stirred.set()
@@ -146,7 +163,9 @@ class Residency:
 
     async def _act_or_wait(self) -> None:
         self._stirred.clear()
-        if (leaving := self._next_to_unload()) is not None:
+        if self.fatal is not None:
+            await self._stirred.wait()  # the server ends
+        elif (leaving := self._next_to_unload()) is not None:
             await self._unload(leaving)
         elif wanted := self._wanted():
             if sum(model.is_resident for model in self._models) < self._max_loaded:
@@ -189,9 +208,8 @@ class Residency:
         return min((left for left in idle if left < math.inf), default=None)
 
     async def _load(self, model: HostedModel) -> None:
-        model.has_left.clear()
+        model.is_resident = model.is_loading = True
         model.is_wanted, model.failure = False, None
-        self._loading = model
         started = perf_counter()
         try:
             await model.engine.start()
@@ -214,10 +232,10 @@ class Residency:
                 logger.info("loaded %s in %.1f s", model.name, perf_counter() - started)
             self._grant(model)
         finally:
-            self._loading = None
+            model.is_loading = False
 
     async def _unload(self, model: HostedModel) -> None:
-        model.is_leaving = True
+        model.is_leaving, model.is_sent_to_sleep = True, False  # too late to wake it
         await model.engine.stop()
         self._note_gone(model)
         logger.info("unloaded %s", model.name)
@@ -234,8 +252,9 @@ class Residency:
         model.stay_s = model.keep_alive_s
 
     def _note_gone(self, model: HostedModel) -> None:
-        model.is_leaving = model.is_sent_to_sleep = False
-        model.has_left.set()
+        model.is_resident = model.is_leaving = model.is_sent_to_sleep = False
+        for sleeper in model.open_sleepers():
+            sleeper.set_result(None)
 
     def _note_failure(self, model: HostedModel, text: str) -> None:
         self._note_gone(model)

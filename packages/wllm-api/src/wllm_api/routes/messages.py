@@ -57,7 +57,7 @@ async def count_tokens(
     request: Request, body: Annotated[CountTokensRequest, Depends(body_of(CountTokensRequest))]
 ) -> dict[str, int]:
     """How many tokens the prompt of such a conversation has."""
-    model = await serving_of(request).model(body.model)
+    model = await model_of(request, body.model)
     return {"input_tokens": len(await prompt_token_ids(_conversation(body), model))}
 
 

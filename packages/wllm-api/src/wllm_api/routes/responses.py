@@ -42,7 +42,7 @@ async def count_input_tokens(
     request: Request, body: Annotated[InputTokensRequest, Depends(body_of(InputTokensRequest))]
 ) -> dict[str, object]:
     """How many tokens the prompt of such a request has."""
-    model = await serving_of(request).model(body.model)
+    model = await model_of(request, body.model)
     token_ids = await prompt_token_ids(_conversation(request, body), model)
     return {"object": "response.input_tokens", "input_tokens": len(token_ids)}
 

@@ -5,7 +5,6 @@ A model that sleeps has no process: nothing of it is left on the GPU or, but for
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -31,9 +30,9 @@ async def sleep(request: Request, model: ModelName = None, level: Level = 2) -> 
         )
     serving = serving_of(request)
     tired = serving.models if model is None else [serving.hosted(model)]
-    for one in tired:
-        serving.residency.send_to_sleep(one)
-    await until_disconnect(request, _gone(*(one.has_left for one in tired)))
+    if serving.closing:
+        raise serving.not_ready()
+    await until_disconnect(request, serving.residency.sleep(tired))
     return Response(status_code=200)
 
 
@@ -52,8 +51,3 @@ async def is_sleeping(request: Request, model: ModelName = None) -> dict[str, bo
     serving = serving_of(request)
     asked = serving.models if model is None else [serving.hosted(model)]
     return {"is_sleeping": all(not one.is_resident for one in asked)}
-
-
-async def _gone(*events: asyncio.Event) -> None:
-    for event in events:
-        await event.wait()
