@@ -71,6 +71,12 @@ def test_a_file_has_models_with_flags_of_their_own(file: Path) -> None:
         ("[a]\nnames = []", "has no model"),
         ("[a]\nmodel = 3", "has no model"),
         ("[qwen2.5-0.5b]\nmodel = 'm'", r"\[qwen2\] in .* a name with a dot needs quotes: \[\"qwen2\.5-0\.5b\"\]"),
+        ("[qwen-2.5]\nmodel = 'm'\n[qwen-2.6]\nmodel = 'n'", r"needs quotes: \[\"qwen-2\.5\"\]"),
+        ("[a]\nmodel = 'm'\n[a.5.b]\nmodel = 'n'", r"\[a\] in .* holds another model.*needs quotes: \[\"a\.5\.b\"\]"),
+        ("[a]\noverride-generation-config = {temperature = 0}", "has no model"),
+        ('[a]\nmodel = "D:\\models\\m"', "is not TOML.*backslashes in single quotes"),
+        ('[a]\nmodel = "D:\\new\\tiny"', r"model of .* is 'D:\\n.* with control characters.*single quotes"),
+        ("['']\nmodel = 'm'", "The model m .* is called ''"),
         ("[a]\nmodel = 'm'\nnames = 'b'", "not a list of names"),
         ("[a]\nmodel = 'm'\nport = 8001", "port of .* is not a setting of a model"),
         ("[a]\nmodel = 'm'\nmax_model_len = 1", "max_model_len of .* is not a setting of a model.*max-model-len"),
@@ -100,8 +106,16 @@ def test_a_file_that_is_not_there_or_not_utf_8_is_told_of(file: Path) -> None:
     with pytest.raises(ModelsError, match="cannot be read: No such file"):
         models("--models-file", str(file))
     file.write_text("[é]\nmodel = 'm'", encoding="cp1252")
-    with pytest.raises(ModelsError, match="not TOML in UTF-8"):
+    with pytest.raises(ModelsError, match=r"is not UTF-8: .* Save it as UTF-8"):
         models("--models-file", str(file))
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_file_as_programs_on_windows_write_it(file: Path, mark: str, end: str) -> None:
+    file.write_bytes((mark + f"['één']{end}model = 'D:\\new\\één\u3000b'{end}").encode())
+    (model,) = models("--models-file", str(file))
+    assert (model.names, model.settings["model"]) == (("één",), "D:\\new\\één\u3000b")
 
 
 @pytest.mark.parametrize(

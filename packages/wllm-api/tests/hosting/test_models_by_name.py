@@ -243,6 +243,27 @@ def test_ollamas_show_loads_nothing(serve_models: StartModels) -> None:
         assert client.loaded() == "a"
 
 
+def test_ollamas_latest_is_the_model_of_that_very_name_first(serve_models: StartModels) -> None:
+    names = ["m", "m:latest", "m:8b", "org/m", "n:latest", "模型"]
+    with (
+        serve_models({name: {"reply": name} for name in names}) as client,
+        contextlib.closing(ollama.Client(host=str(client.base_url))) as sdk,
+    ):
+        listed = {str(model.model) for model in sdk.list().models}
+        assert listed == {"m", "m:latest", "m:8b", "org/m:latest", "n:latest", "模型:latest"}
+        for asked, meant in (*((name, name) for name in names), ("n", "n:latest"), ("org/m:latest", "org/m")):
+            assert sdk.generate(asked, "Hi", raw=True).response == meant
+        for unknown in ("org", "m:8b:8b", ":latest", "M"):
+            with pytest.raises(ollama.ResponseError, match="not found"):
+                sdk.generate(unknown, "Hi")
+
+
+def test_a_model_may_be_given_one_name_twice() -> None:
+    model = HostedModel(EngineProcess("never:started", {}), ["m", "n", "m"])
+    assert model.names == ("m", "n")
+    create_app([model])
+
+
 def test_two_models_of_one_name_are_refused() -> None:
     engines = [EngineProcess("never:started", {}) for _ in range(2)]
     with pytest.raises(RepeatedModelName, match="'m'"):

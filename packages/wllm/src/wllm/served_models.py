@@ -22,6 +22,7 @@ from wllm_api.settings import Parsers
 
 # Those that concern one model, beside the engine's.
 _OF_A_MODEL = frozenset({"keep-alive", "tool-parser", "reasoning-parser"})
+_BACKSLASHES = "Write a path with backslashes in single quotes, such as 'D:\\models\\small'."
 
 
 class ModelsError(ValueError):
@@ -67,7 +68,12 @@ def served_name(model: str) -> str:
 
 def _model(args: argparse.Namespace, settings: Mapping[str, Any], names: tuple[str, ...], reason: str) -> ModelToServe:
     parsers = Parsers(tools=args.tool_parser, reasoning=args.reasoning_parser)
-    return ModelToServe(names or (served_name(settings["model"]),), settings, reason, args.keep_alive, parsers)
+    names = names or (served_name(settings["model"]),)
+    if not all(names):
+        raise ModelsError(
+            f"The model {settings['model']} ({reason}) is called '', which no request can ask for. Name it."
+        )
+    return ModelToServe(names, settings, reason, args.keep_alive, parsers)
 
 
 def _models_of_file(args: argparse.Namespace) -> list[ModelToServe]:
@@ -76,11 +82,16 @@ def _models_of_file(args: argparse.Namespace) -> list[ModelToServe]:
         given = args.model[0] if args.model else f"--served-model-name {args.served_model_name[0]}"
         raise ModelsError(f"{given} is given beside --models-file {path}, which names all models. Leave one out.")
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8-sig")  # programs on Windows begin UTF-8 with a mark
     except OSError as error:
         raise ModelsError(f"The --models-file {path} cannot be read: {error.strerror}.") from None
-    except ValueError as error:  # not TOML, or not UTF-8
-        raise ModelsError(f"The --models-file {path} is not TOML in UTF-8: {error}.") from None
+    except UnicodeDecodeError as error:
+        raise ModelsError(f"The --models-file {path} is not UTF-8: {error}. Save it as UTF-8.") from None
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        hint = f" {_BACKSLASHES}" if "\\" in text else ""
+        raise ModelsError(f"The --models-file {path} is not TOML: {error}.{hint}") from None
     if not tables:
         raise ModelsError(f'The --models-file {path} has no models. A model is a table: [name], then model = "...".')
     return [_model_of_table(name, table, args) for name, table in tables.items()]
@@ -92,10 +103,12 @@ def _model_of_table(name: str, table: object, args: argparse.Namespace) -> Model
         raise ModelsError(f"{name} in {args.models_file} is not a table. A model begins with a line [{name}].")
     flags = dict(table)
     model, more = flags.pop("model", None), flags.pop("names", [])
-    if (meant := _dotted(name, table)) != name:
-        raise ModelsError(f'{where} holds only a table. In TOML a name with a dot needs quotes: ["{meant}"].')
+    if (meant := _dotted(name, table)) is not None:
+        raise ModelsError(f'{where} holds another model. In TOML a name with a dot needs quotes: ["{meant}"].')
     if not isinstance(model, str) or not model:
         raise ModelsError(f'{where} has no model. Add a line such as model = "Qwen/Qwen2.5-0.5B-Instruct".')
+    if min(model) < " ":  # "D:\new" has the end of a line in it
+        raise ModelsError(f"model of {where} is {model!r}, with control characters. {_BACKSLASHES}")
     if not isinstance(more, list) or not all(isinstance(one, str) and one for one in more):
         raise ModelsError(f'names of {where} is not a list of names. Write names = ["one", "other"].')
     own = copy.copy(args)
@@ -105,11 +118,15 @@ def _model_of_table(name: str, table: object, args: argparse.Namespace) -> Model
     return _model(own, {"model": model, **engine_settings(own)}, (name, *more), f"from {args.models_file}")
 
 
-def _dotted(name: str, table: Mapping[str, Any]) -> str:
-    # The name of a table, with those of the tables within that a dot in an unquoted name makes.
-    while len(table) == 1 and isinstance(inner := next(iter(table.values())), dict):
-        name, table = f"{name}.{next(iter(table))}", inner
-    return name
+def _dotted(name: str, table: Mapping[str, Any]) -> str | None:
+    # The name of the first model within a table, which a dot in an unquoted name makes one.
+    for key, inner in table.items():
+        if isinstance(inner, dict):
+            meant = f"{name}.{key}"
+            found = meant if "model" in inner else _dotted(meant, inner)
+            if found is not None:
+                return found
+    return None
 
 
 class _TableParser(argparse.ArgumentParser):

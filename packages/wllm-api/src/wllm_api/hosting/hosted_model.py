@@ -42,7 +42,7 @@ class HostedModel:
             if parser not in known:
                 raise UnknownParser(f"There is no {kind} parser '{parser}'. Use one of: {', '.join(known)}.")
         self.engine = engine
-        self.names = tuple(names)
+        self.names = tuple(dict.fromkeys(names))
         self.parsers = parsers
         self.keep_alive_s = keep_alive_s
         self.stay_s = keep_alive_s

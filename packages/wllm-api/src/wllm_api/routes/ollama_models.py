@@ -38,8 +38,9 @@ _LEVELS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 def served_name(serving: Serving, wanted: str) -> str:
     """The served name that a client means, with or without ":latest"; raises `NotFound`."""
-    for name in serving.names:
-        if wanted in (name, name + LATEST) or wanted + LATEST == name:
+    untagged = wanted.removesuffix(LATEST)
+    for name in (wanted, untagged, untagged + LATEST):
+        if name in serving.names:
             return name
     raise NotFound(
         f"model '{wanted}' not found. This server has: {', '.join(serving.names)}.",
@@ -175,7 +176,8 @@ def _expiry(model: HostedModel) -> str:
 def _listed(name: str, serving: Serving) -> dict[str, object]:
     hosted = serving.hosted(name)
     info = hosted.info
-    tagged = name if ":" in re.split(r"[/\\]", name)[-1] else name + LATEST
+    has_tag = ":" in re.split(r"[/\\]", name)[-1] or name + LATEST in serving.names
+    tagged = name if has_tag else name + LATEST
     return {
         "name": tagged,
         "model": tagged,
