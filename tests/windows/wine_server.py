@@ -10,13 +10,13 @@ import subprocess
 import threading
 import urllib.request
 import uuid
-from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
 
 import openai
 import psutil
+from openai.types import Completion
 from server.running_server import wait_until
 
 WINE = Path(os.environ.get("WLLM_WINE", ""))
@@ -31,20 +31,41 @@ def on_windows(path: Path) -> str:
     return "Z:" + str(path).replace("/", "\\")
 
 
-class WineServer:
-    """The server. Its output is collected as a pipe gives it, in bytes, so that a wrong encoding shows."""
+def complete(client: openai.OpenAI, prompt: str) -> str:
+    """A short greedy completion."""
+    name = client.models.list().data[0].id
+    return client.completions.create(model=name, prompt=prompt, temperature=0, max_tokens=8).choices[0].text
 
-    def __init__(self, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+
+def begun(client: openai.OpenAI) -> openai.Stream[Completion]:
+    """A long stream whose first tokens have come."""
+    name = client.models.list().data[0].id
+    events = client.completions.create(model=name, prompt="Once", max_tokens=4000, stream=True)
+    next(events)
+    return events
+
+
+class WineServer:
+    """The server. Its output is bytes until `text` asks for it, so that a wrong encoding shows.
+
+    It comes through a pipe, or goes into the file `log`, as `wllm serve > log` of a command prompt.
+    """
+
+    def __init__(self, *arguments: str, log: Path | None = None) -> None:
         # Wine's children are not those of their parents on this side, but they inherit the environment.
         self._mark = uuid.uuid4().hex
-        command = [str(WINE / "wine-run"), WLLM, "serve", *arguments]
+        command = [WLLM, "serve", *arguments]
+        if log is not None:
+            command = ["cmd", "/c", *command, ">", on_windows(log), "2>&1"]
         self.process = subprocess.Popen(
-            command,
+            [str(WINE / "wine-run"), *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **(environment or {}), MARK: self._mark},
+            env={**os.environ, MARK: self._mark},
         )
+        self._log = log
+        self._client: openai.OpenAI | None = None
         self._output = bytearray()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -55,7 +76,10 @@ class WineServer:
             self._output += piece
 
     def text(self) -> str:
-        return self._output.decode("utf-8")
+        output = bytes(self._output)
+        if self._log is not None and self._log.exists():
+            output += self._log.read_bytes()
+        return output.decode("utf-8")
 
     @property
     def url(self) -> str:
@@ -70,12 +94,16 @@ class WineServer:
 
     def is_ready(self) -> bool:
         try:
-            return bool(urllib.request.urlopen(f"{self.url}/health", timeout=5).status == 200)
+            with urllib.request.urlopen(f"{self.url}/health", timeout=5) as answer:
+                return bool(answer.status == 200)
         except (AssertionError, OSError):
             return False
 
     def client(self) -> openai.OpenAI:
-        return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=300)
+        """One for all; it ends with the server."""
+        if self._client is None:
+            self._client = openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=300)
+        return self._client
 
     def pythons(self) -> set[int]:
         """The ids of the server's Windows Pythons: of the server itself and of its engine."""
@@ -115,6 +143,8 @@ class WineServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._client is not None:
+            self._client.close()
         for pid in self.pythons():
             with contextlib.suppress(psutil.NoSuchProcess):
                 psutil.Process(pid).kill()
