@@ -6,6 +6,7 @@ engine's reader thread cannot run. Other systems have only the pipe.
 
 from __future__ import annotations
 
+import functools
 import sys
 
 if sys.platform == "win32":
@@ -41,23 +42,8 @@ if sys.platform == "win32":
 
     def end_with_this_process(pid: int) -> None:
         """Put process `pid` into a job that the system ends when this process is gone; raises `OSError`."""
-        kernel = ctypes.WinDLL("kernel32", use_last_error=True)
-        kernel.CreateJobObjectW.restype = wintypes.HANDLE
-        kernel.CreateJobObjectW.argtypes = (wintypes.LPVOID, wintypes.LPCWSTR)
-        kernel.SetInformationJobObject.argtypes = (wintypes.HANDLE, ctypes.c_int, wintypes.LPVOID, wintypes.DWORD)
-        kernel.OpenProcess.restype = wintypes.HANDLE
-        kernel.OpenProcess.argtypes = (wintypes.DWORD, wintypes.BOOL, wintypes.DWORD)
-        kernel.AssignProcessToJobObject.argtypes = (wintypes.HANDLE, wintypes.HANDLE)
-        kernel.CloseHandle.argtypes = (wintypes.HANDLE,)
-        limits = _ExtendedLimits()
-        limits.BasicLimitInformation.LimitFlags = _KILL_ON_JOB_CLOSE
-        # The job's handle is never closed: the system does that when this process ends, which is the point.
-        job = kernel.CreateJobObjectW(None, None)
-        if not job:
-            raise ctypes.WinError(ctypes.get_last_error())
-        size = ctypes.sizeof(limits)
-        if not kernel.SetInformationJobObject(job, _EXTENDED_LIMIT_INFORMATION, ctypes.byref(limits), size):
-            raise ctypes.WinError(ctypes.get_last_error())
+        job = _job()
+        kernel = _kernel()
         process = kernel.OpenProcess(_PROCESS_TERMINATE_AND_SET_QUOTA, False, pid)
         if not process:
             raise ctypes.WinError(ctypes.get_last_error())
@@ -66,6 +52,33 @@ if sys.platform == "win32":
                 raise ctypes.WinError(ctypes.get_last_error())
         finally:
             kernel.CloseHandle(process)
+
+    @functools.cache
+    def _job() -> int:
+        # One for all: its handle is never closed. The system does that when this process ends, which is the point.
+        kernel = _kernel()
+        job: int | None = kernel.CreateJobObjectW(None, None)
+        if not job:
+            raise ctypes.WinError(ctypes.get_last_error())
+        limits = _ExtendedLimits()
+        limits.BasicLimitInformation.LimitFlags = _KILL_ON_JOB_CLOSE
+        size = ctypes.sizeof(limits)
+        if not kernel.SetInformationJobObject(job, _EXTENDED_LIMIT_INFORMATION, ctypes.byref(limits), size):
+            error = ctypes.get_last_error()
+            kernel.CloseHandle(job)
+            raise ctypes.WinError(error)
+        return job
+
+    def _kernel() -> ctypes.WinDLL:
+        kernel = ctypes.WinDLL("kernel32", use_last_error=True)
+        kernel.CreateJobObjectW.restype = wintypes.HANDLE
+        kernel.CreateJobObjectW.argtypes = (wintypes.LPVOID, wintypes.LPCWSTR)
+        kernel.SetInformationJobObject.argtypes = (wintypes.HANDLE, ctypes.c_int, wintypes.LPVOID, wintypes.DWORD)
+        kernel.OpenProcess.restype = wintypes.HANDLE
+        kernel.OpenProcess.argtypes = (wintypes.DWORD, wintypes.BOOL, wintypes.DWORD)
+        kernel.AssignProcessToJobObject.argtypes = (wintypes.HANDLE, wintypes.HANDLE)
+        kernel.CloseHandle.argtypes = (wintypes.HANDLE,)
+        return kernel
 
 else:
 
