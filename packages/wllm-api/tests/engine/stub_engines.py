@@ -132,3 +132,13 @@ class _Clinging(ScriptedEngine):
 def clinging(options: dict[str, Any]) -> ScriptedEngine:
     """Loses its device in its first step, and then does not end."""
     return _Clinging(ScriptedOptions(**options))
+
+
+class _Stuck(ScriptedEngine):
+    def check_device(self) -> None:
+        time.sleep(600)
+
+
+def stuck(options: dict[str, Any]) -> ScriptedEngine:
+    """Hangs when it looks for its device."""
+    return _Stuck(ScriptedOptions(**options))

@@ -123,3 +123,26 @@ def test_an_engine_that_does_not_end_after_its_last_word_is_ended(
             await engine.wait_ready()
 
     run(test())
+
+
+def test_an_idle_engine_that_hangs_in_the_check_is_ended(running: Running) -> None:
+    async def test() -> None:
+        async with running(factory="stub_engines:stuck", step_timeout_s=0.5) as engine:
+            engine.check_device()
+            await until(lambda: engine.state == "restarting")
+            assert "no step ended within 0.5 s" in (engine.error or "")
+            await engine.wait_ready()
+            await asyncio.sleep(1.0)  # one that is not asked is no hang
+            assert (engine.state, engine.num_restarts) == ("ready", 1)
+
+    run(test())
+
+
+def test_a_check_that_ends_well_is_no_hang(running: Running) -> None:
+    async def test() -> None:
+        async with running({"reply": "abc"}, step_timeout_s=0.5) as engine:
+            engine.check_device()
+            await asyncio.sleep(1.0)
+            assert (engine.state, engine.num_restarts) == ("ready", 0)
+
+    run(test())

@@ -22,7 +22,18 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from wllm_api.engine.wire import Batch, Channel, CheckDevice, Failure, ForEngineLoop, FromEngine, Ping, Pong, Stop
+from wllm_api.engine.wire import (
+    Batch,
+    Channel,
+    CheckDevice,
+    DeviceWorks,
+    Failure,
+    ForEngineLoop,
+    FromEngine,
+    Ping,
+    Pong,
+    Stop,
+)
 from wllm_api.power_throttling import refuse_throttling
 from wllm_sched.errors import DeviceLost, EngineClosed, RequestRefused, SchedError
 from wllm_sched.messages import Abort, ServedEngine, Submit, TokenEvent
@@ -119,6 +130,7 @@ def _serve(
                 engine.abort(message)
             elif isinstance(message, CheckDevice):
                 engine.check_device()
+                outbox.put(DeviceWorks())
             elif refusal := _submit(engine, message):
                 outbox.put(Batch.pack(refusal, None))
         events = engine.step()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from wllm_api.engine.spawn import SpawnedEngine
 from wllm_api.engine.stream import RequestStream
-from wllm_api.engine.wire import Batch, CheckDevice, Failure, FromEngine, Ping, Pong, Stop
+from wllm_api.engine.wire import Batch, CheckDevice, DeviceWorks, Failure, FromEngine, Ping, Pong, Stop
 from wllm_api.errors import EngineDied, EngineState, EngineUnavailable
 from wllm_sched.messages import Abort, EngineStats, ModelInfo, Submit, TokenEvent
 from wllm_sched.pooling import Pool, PooledText
@@ -45,10 +45,10 @@ class EngineProcess:
     `info` is what is known of the model, also when it has been stopped since. `on_restart()` is called after each
     restart. `on_failed(text)` is called when the engine is given up: after `max_crashes` within `window_s` seconds, or
     at once when the factory raises before it was ready. An engine that was ready once and cannot be loaded again has
-    not crashed: it is tried 20 times, with pauses of up to 15 s. One that has requests hangs when it ends no step
-    within `step_timeout_s` seconds, or when no thread of its process answers within `silence_timeout_s` (the process is
-    stopped, or code keeps Python's lock): it is ended, and started again as after a crash. How long it loads is its own
-    affair.
+    not crashed: it is tried 20 times, with pauses of up to 15 s. One that has requests, or is to check its device,
+    hangs when it ends no step within `step_timeout_s` seconds, or when no thread of its process answers within
+    `silence_timeout_s` (the process is stopped, or code keeps Python's lock): it is ended, and started again as after a
+    crash. How long it loads is its own affair.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class EngineProcess:
         self._look_s = min(step_timeout_s, silence_timeout_s) / _LOOKS
         self._silent_looks = 0
         self._looks_without_step = 0
+        self._is_checking = False
         self._next_look: asyncio.TimerHandle | None = None
         self._crashes: deque[float] = deque()
         self._failed_reloads = 0
@@ -148,6 +149,7 @@ class EngineProcess:
         self._crashes.clear()
         if self.state == "ready" and self._spawned is not None:
             self._spawned.send(CheckDevice())
+            self._is_checking = True
 
     def _send(self, request: Submit | Pool, num_samples: int) -> RequestStream:
         if self.state != "ready" or self._spawned is None or self._stopping:
@@ -174,6 +176,7 @@ class EngineProcess:
 
     def _spawn(self, state: EngineState) -> None:
         self._failure = None
+        self._is_checking = False
         options = self._options if self.info is None else {**self._options, **self.info.restart_options}
         self._spawned = SpawnedEngine(self._factory, options, self._take, self._ended)
         self.pid = self._spawned.pid
@@ -185,7 +188,8 @@ class EngineProcess:
 
     def _look(self) -> None:
         """End an engine that hangs: one that runs tells of each step, or of several within a second."""
-        if self.state != "ready" or not self._streams or self._spawned is None:
+        has_work = self._streams or self._is_checking
+        if self.state != "ready" or not has_work or self._spawned is None:
             self._silent_looks = self._looks_without_step = 0
             self._look_later()
             return
@@ -200,7 +204,7 @@ class EngineProcess:
             self._look_later()
 
     def _end_hung(self, sign: str) -> None:
-        assert self._spawned is not None, "an engine that has requests runs"
+        assert self._spawned is not None, "an engine that has work runs"
         self._failure = Failure(f"it hung: {sign}", "", loading=False)
         self._spawned.kill()
 
@@ -227,6 +231,8 @@ class EngineProcess:
                     self._deliver(event)
             case Pong():
                 pass
+            case DeviceWorks():
+                self._is_checking = False
             case Failure():
                 self._failure = message
 

@@ -1,7 +1,7 @@
 """What crosses the pipe between the server and its engine process, beside the messages of wllm-sched.
 
 To the engine: `Submit` or `Pool`, `Abort`, `CheckDevice`, `Ping`, `Stop`. From it: `ModelInfo` first, then a `Batch`
-a step, a `Pong` for each `Ping`; `Failure` is its last word.
+a step, a `Pong` for each `Ping`, `DeviceWorks` for a `CheckDevice`; `Failure` is its last word.
 """
 
 from __future__ import annotations
@@ -37,7 +37,12 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class CheckDevice:
-    """Find out whether the device still works; if not, the engine ends, which is the answer."""
+    """Find out whether the device still works; if not, the engine ends, which is an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceWorks:
+    """The other answer to `CheckDevice`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,4 +83,4 @@ class Batch:
 
 ForEngineLoop = Submit | Pool | Abort | CheckDevice | Stop
 ToEngine = ForEngineLoop | Ping
-FromEngine = ModelInfo | Batch | Pong | Failure
+FromEngine = ModelInfo | Batch | Pong | DeviceWorks | Failure
