@@ -133,6 +133,7 @@ class ApiServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Also end when the engine has failed for good."""
+        self._serving.residency.note_given_up()
         if self._serving.fatal is not None:
             self.should_exit = True
         return await super().on_tick(counter)

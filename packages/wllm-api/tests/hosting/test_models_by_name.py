@@ -187,6 +187,15 @@ def test_sleep_gives_the_memory_back_and_a_request_wakes(serve_models: StartMode
         assert client.complete("a").status_code == 200
         refused = client.post("/sleep", params={"level": 1})
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "level")
+        for path, name, value in (
+            ("/sleep", "level", "deep"),
+            ("/sleep", "mode", "abort"),
+            ("/wake_up", "tags", "weights"),
+        ):
+            refused = client.post(path, params={name: value})
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, name)
+        assert client.post("/sleep", params={"mode": "wait"}).status_code == 200
+        assert client.complete("a").status_code == 200
         for call in (client.post("/sleep", params={"model": "x"}), client.post("/wake_up", params={"model": "x"})):
             assert call.status_code == 404
         assert client.loaded() == "a"

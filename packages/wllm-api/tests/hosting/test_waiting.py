@@ -163,6 +163,20 @@ def test_probes_see_a_server_that_takes_requests(serve_models: StartModels, monk
         assert client.complete("a").status_code == 200
 
 
+def test_models_that_were_given_up_are_offered_again_without_a_request(
+    serve_models: StartModels, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(residency_module, "RETRY_S", 1.5)
+    with serve_models({"a": {"crash_after": 1}, "b": {"crash_after": 1}}, max_loaded=2) as client:
+        for name, engine in client.engines.items():
+            engine._max_crashes = 1
+            assert client.complete(name).json()["error"]["code"] == "engine_died"
+        wait_until(lambda: client.get("/health").status_code == 503, 1)
+        assert "the model a is not loaded any more: The engine process died" in caplog.text
+        wait_until(lambda: client.get("/health").status_code == 200, 5)
+        assert client.loaded() == ""
+
+
 def test_waking_a_model_that_cannot_be_loaded_costs_no_other_its_place(serve_models: StartModels) -> None:
     with serve_models({"a": {}, "b": {"load_error": "no weights"}}) as client:
         for _ in range(3):

@@ -86,9 +86,7 @@ class Residency:
 
     async def acquire(self, model: HostedModel) -> LoadedModel:
         """The model, loaded, and in use until `release`; waits for it. Raises `Unavailable` or `ServerFault`."""
-        # One whose failure ends the server keeps it, until the server has seen it.
-        if model.is_resident and not model.is_loading and model.engine.state == "failed" and self.fatal is None:
-            self._note_failure(model, model.engine.error or "its engine failed")
+        self.note_given_up()
         if model.is_resident and not (model.is_loading or model.is_leaving):
             assert model.loaded is not None, "what was loaded has a text side"
             self._use(model)
@@ -116,6 +114,15 @@ class Residency:
         finally:
             model.waiters.remove(waiter)
             self._stirred.set()
+
+    def note_given_up(self) -> None:
+        """See whose engines were given up: those models are not loaded any more, and tried again later."""
+        if self.fatal is not None:
+            return  # that one failure ends the server
+        for model in self._models:
+            if model.is_resident and not model.is_loading and model.engine.state == "failed":
+                self._note_failure(model, model.engine.error or "its engine failed")
+                logger.error("the model %s is not loaded any more: %s", model.name, model.failure)
 
     def release(self, model: HostedModel) -> None:
         """Give back what `acquire` gave."""

@@ -5,7 +5,7 @@ A model that sleeps has no process: nothing of it is left on the GPU or, but for
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -17,10 +17,12 @@ router = APIRouter()
 
 ModelName = Annotated[str | None, Query(alias="model", description="One of the served names.")]
 Level = Annotated[int, Query(description="2 keeps no weights in the host's memory, and is the only one there is.")]
+Mode = Annotated[Literal["wait"], Query(description="Answers that run are written to their end.")]
+Tags = Annotated[list[str] | None, Query(description="Not supported: a model wakes as a whole.")]
 
 
 @router.post("/sleep")
-async def sleep(request: Request, model: ModelName = None, level: Level = 2) -> Response:
+async def sleep(request: Request, model: ModelName = None, level: Level = 2, mode: Mode = "wait") -> Response:
     """Unload a model, all of them without a name, once the requests that run have ended; answers when that is done."""
     if level != 2:
         raise Unsupported(
@@ -37,8 +39,10 @@ async def sleep(request: Request, model: ModelName = None, level: Level = 2) -> 
 
 
 @router.post("/wake_up")
-async def wake_up(request: Request, model: ModelName = None) -> Response:
+async def wake_up(request: Request, model: ModelName = None, tags: Tags = None) -> Response:
     """Load a model, the first without a name; answers when it is loaded. A request for it does the same."""
+    if tags is not None:
+        raise Unsupported("'tags' name parts of a model, and a model wakes as a whole. Leave them out.", param="tags")
     serving = serving_of(request)
     serving.residency.wake(serving.hosted(model))
     await model_of(request, model, tasks=None)
