@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -111,6 +112,7 @@ class RunningServer:
         if self.process.poll() is None:
             family = [psutil.Process(self.process.pid), *psutil.Process(self.process.pid).children(recursive=True)]
             for member in family:
-                member.kill()
+                with contextlib.suppress(psutil.NoSuchProcess):  # an engine ends with its server
+                    member.kill()
             psutil.wait_procs(family, timeout=10)
             self.process.wait(10)
