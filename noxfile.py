@@ -7,7 +7,7 @@ Siblings always come from the wheels in dist/, given to pip by path, so pip neve
     nox -s tests                     every package in an environment of its own, then the tests across packages
     nox -s "tests(wllm-cache)"       one package; after `--` come pytest's arguments, paths too
     nox -r -s tests                  the same in the environments of the last run: quick, but they may hold too much
-    nox -s full                      the tests with the full counts
+    nox -s full                      the tests with the full counts, under Windows too
     nox -s windows                   the tests under a Windows Python (Wine, on Debian); `-- core` is the quick part
     nox -s clients                   programs that use the server: LangChain, LiteLLM, lm-eval and others
     nox -s families                  parsers, grammars and templates on real tokenizers and public templates
@@ -169,9 +169,10 @@ def tests(session: nox.Session, part: str) -> None:
 
 @nox.session(requires=["build"], venv_backend="none")
 def full(session: nox.Session) -> None:
-    """The tests, with the full counts (marker `full`)."""
+    """The tests, with the full counts (marker `full`); then all of the Windows lane."""
     for part in PARTS:
         session.notify(f"tests({part})", posargs=["-m", "", *session.posargs])
+    session.notify("windows", posargs=[])
 
 
 @nox.session(requires=["build"])
