@@ -16,7 +16,9 @@ def main(archive: str, tag: str, target: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with tarfile.open(archive) as package:
-            package.extractall(folder, filter="data")
+            if hasattr(tarfile, "data_filter"):  # from 3.11.4 on, and Debian has 3.11.2
+                package.extraction_filter = tarfile.data_filter
+            package.extractall(folder)
         with zipfile.ZipFile(next(folder.rglob("data.zip"))) as data:
             data.extractall(folder)
         shutil.copytree(folder / tag, home, dirs_exist_ok=True)
