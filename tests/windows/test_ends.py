@@ -51,6 +51,7 @@ def test_whichever_is_killed_at_any_moment_nothing_stays(after_s: float, engine:
         time.sleep(after_s)
         running.kill(engine=engine)
         if engine:
+            wait_until(lambda: not running.is_ready(), 20, "health tells that the engine died")
             running.wait_ready()
             assert complete(running.client(), "The sky is")
             running.kill()
