@@ -98,7 +98,11 @@ def test_without_a_tokenizer_ids_come_in_and_go_out(tmp_path: Path) -> None:
         running.wait_ready()
         client, model = running.client(), running.model()
         answer = client.completions.create(
-            model=model, prompt=[5, 6, 7], max_tokens=4, logprobs=2, extra_body={"return_token_ids": True}
+            model=model,
+            prompt=[5, 6, 7],
+            max_tokens=4,
+            logprobs=2,
+            extra_body={"return_token_ids": True, "ignore_eos": True},
         )
         choice = answer.choices[0]
         assert choice.text == "" and len(choice.model_extra["token_ids"]) == 4  # type: ignore[index]

@@ -9,7 +9,7 @@ import pytest
 from server.running_server import RunningServer, wait_until
 
 STREAMS = 32
-TOKENS = 12
+TOKENS = 24
 TOPICS = ("rivers", "bread", "the moon", "cats", "trains", "gardens", "winter", "maps")
 
 
