@@ -232,7 +232,7 @@ def test_an_exchange_that_is_cut_raises() -> None:
 
 @pytest.fixture(scope="module")
 def scripted() -> Iterator[str]:
-    engine = EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {"step_s": 0.002})
+    engine = EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {"step_s": 0.02})
     with running_server(create_app([HostedModel(engine, ["scripted"])])) as url:
         yield url
 
