@@ -5,15 +5,10 @@ from __future__ import annotations
 import subprocess
 from time import perf_counter
 
-import openai
 import pytest
-from server.running_server import wait_until
-from windows.wine_server import WINE, WineServer
+from windows.wine_server import WINE, WineServer, begun, has_ended_in_order
 
-pytestmark = [
-    pytest.mark.skipif(not (WINE / "wine-run").is_file(), reason="needs `nox -s windows`, which sets up Wine"),
-    pytest.mark.full,
-]
+pytestmark = pytest.mark.full
 
 # As the system closes a console: by a thread in each of its processes, here in that which has the server's window.
 CLOSE = """
@@ -33,17 +28,8 @@ assert process and kernel.CreateRemoteThread(process, None, 0, routine, 2, 0, No
 
 def test_a_closed_console() -> None:
     with WineServer("--port", "0") as running:
-        client = running.wait_ready().client()
-        name = client.models.list().data[0].id
-        events = client.completions.create(model=name, prompt="Once", max_tokens=2000, stream=True)
-        next(events)
+        events = begun(running.wait_ready().client())
         close = [str(WINE / "wine-python"), "-c", CLOSE]
         subprocess.run(close, stdin=subprocess.DEVNULL, check=True, timeout=60)
         began = perf_counter()
-        with pytest.raises(openai.APIError, match="shutting down"):
-            list(events)
-        assert running.process.wait(20) == 0
-        # Windows ends what takes longer than five.
-        assert perf_counter() - began < 5
-        assert "the console or the session ends" in running.text()
-        wait_until(lambda: not running.pythons(), 5, "the engine ended too")
+        has_ended_in_order(running, events, began)

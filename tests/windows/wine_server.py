@@ -152,3 +152,16 @@ class WineServer:
         self._reader.join(20)
         assert self.process.stdout is not None
         self.process.stdout.close()
+
+
+def has_ended_in_order(server: WineServer, events: openai.Stream[Completion], began: float) -> None:
+    """A server whose console or session ended at `began` (`perf_counter`) tells its client and goes, engine and all."""
+    try:
+        list(events)
+        raise AssertionError("the answer went on to its end")
+    except openai.APIError as error:
+        assert "shutting down" in str(error)
+    assert server.process.wait(20) == 0
+    assert perf_counter() - began < 5, "Windows ends what takes longer"
+    assert "the console or the session ends" in server.text()
+    wait_until(lambda: not server.pythons(), 5, "the engine ended too")

@@ -197,7 +197,7 @@ def test_windows_own_window_is_told(message: int, word: int, monkeypatch: pytest
     with window_of(user, *callbacks):
         window = user.window.get(timeout=60)
         if window is None:
-            pytest.skip("there is no desktop here")
+            pytest.skip("this session has no desktop, as those of services: Windows gives it no window")
         user.SendMessageW.argtypes = (c_void_p, c_uint, c_size_t, c_ssize_t)
         # Until it has its procedure, it is one of the system's.
         wait_until(lambda: user.SendMessageW(window, message, word, 0) in (0, 1) and told.is_set(), 10)
