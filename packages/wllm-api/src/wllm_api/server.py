@@ -142,10 +142,19 @@ class ApiServer(uvicorn.Server):
         """Refuse new requests, give running ones their grace, end the rest."""
         self._serving.closing = True
         ending = asyncio.get_running_loop().call_later(self._grace_s, self._serving.abort_running)
+        closing = asyncio.create_task(self._close_connections())
         try:
             await super().shutdown(sockets)
         finally:
             ending.cancel()
+            closing.cancel()
+
+    async def _close_connections(self) -> None:
+        # uvicorn does so once; a connection that was just accepted would come later, and be kept for further requests.
+        while True:
+            for connection in list(self.server_state.connections):
+                connection.shutdown()
+            await asyncio.sleep(0.1)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,16 +1,20 @@
 """`python -m wllm_api` as users run it: start, Ctrl+C, a taken port, a missing key."""
 
+import asyncio
+import functools
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from wine import needs_ctrl_break
 
 from wllm_api.app import create_app
@@ -19,6 +23,7 @@ from wllm_api.hosting import HostedModel
 from wllm_api.http_errors import ExposedWithoutKey, PortUnavailable
 from wllm_api.server import EXIT_INTERRUPTED, ApiServer, serve
 from wllm_api.settings import Access
+from wllm_api.sockets import bind_sockets
 from wllm_api.testing import running_server, wait_until
 
 LONG = {"prompt": "Once", "max_tokens": 4000, "ignore_eos": True, "stream": True}
@@ -223,3 +228,39 @@ def test_engine_that_cannot_load_gives_an_exit_code() -> None:
     bound: list[str] = []
     assert serve(app, "127.0.0.1", 0, on_bound=bound.append) == 1
     assert bound[0].startswith("http://127.0.0.1:")
+
+
+class _WithLatecomer(ApiServer):
+    # A client was accepted right before the end, and its connection is made when uvicorn has closed the others.
+    def __init__(self, app: FastAPI) -> None:
+        super().__init__(app)
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            self.client = socket.create_connection(listening.getsockname())
+            self._accepted, _ = listening.accept()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        protocol = functools.partial(
+            self.config.http_protocol_class,  # type: ignore[arg-type]
+            config=self.config,
+            server_state=self.server_state,
+            app_state={},
+        )
+        coming = loop.create_task(loop.connect_accepted_socket(protocol, self._accepted))
+        await super().shutdown(sockets)
+        await coming
+
+
+def test_a_connection_that_comes_at_the_end_holds_nothing_up(caplog: pytest.LogCaptureFixture) -> None:
+    engine = EngineProcess("wllm_api.engine.scripted:create_scripted_engine", {})
+    server = _WithLatecomer(create_app([HostedModel(engine, ["m"])]))
+    sockets = bind_sockets("127.0.0.1", 0)
+    thread = threading.Thread(target=server.run_until_end, args=(sockets,))
+    thread.start()
+    with server.client as client:
+        client.settimeout(30)
+        wait_until(lambda: server.started)
+        server.should_exit = True
+        assert client.recv(1) == b""
+        thread.join()
+    assert "timeout graceful shutdown exceeded" not in caplog.text
