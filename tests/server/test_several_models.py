@@ -39,6 +39,13 @@ def say(server: RunningServer) -> str:
     return answer.choices[0].message.content or ""
 
 
+def say_and_stay(server: RunningServer) -> str:
+    """The same of a model that is to stay, without requests, for longer than the server was told."""
+    body = {"model": WRITER, "messages": QUESTION, "stream": False, "options": {"temperature": 0, "num_predict": 12}}
+    answer = httpx.post(f"{server.url}/api/chat", json={**body, "keep_alive": "10m"}, timeout=120)
+    return str(answer.json()["message"]["content"])
+
+
 def embed(server: RunningServer) -> int:
     with server.client() as client:
         return len(client.embeddings.create(model=EMBEDDER, input="a cheetah").data[0].embedding)
@@ -60,9 +67,10 @@ def test_each_is_loaded_by_name_and_memory_comes_back(models: Path, tmp_path: Pa
     with RunningServer(tmp_path, *arguments) as server:
         server.wait_ready()
         (first,) = engines(server)
-        assert "Paris" in say(server)
+        assert "Paris" in say_and_stay(server)
         assert embed(server) == 384
         assert first in engines(server) and len(engines(server)) == 2
+        assert "Paris" in say(server)
         wait_until(lambda: embed(server) == 384 and first not in engines(server), 60, "the idle first is unloaded")
         assert "Paris" in say(server)
         wait_until(lambda: engines(server) == {}, 60, "both are unloaded")
