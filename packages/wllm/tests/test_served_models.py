@@ -84,6 +84,7 @@ def test_a_file_has_models_with_flags_of_their_own(file: Path) -> None:
             "[a]\nmodel = 'm'\nmax-model-len = 'long'",
             r"\[a\] in .*: argument --max-model-len: invalid int value: 'long'",
         ),
+        ("[a]\nmodel = 'm'\n[b]\nmodel = 'n'\nmax-model-len = -5", r"\[b\] in .*: max_model_len must .* got -5"),
         ("[a]\nmodel = 'm'\nmax-model-len = true", "invalid int value: 'true'"),
         ("[a]\nmodel = 'm'\nenforce-eager = 1", "enforce-eager of .* is 1; use true or false"),
         ("[a]\nmodel = 'm'\nkeep-alive = 'soon'", "--keep-alive: soon must be a number of seconds or a duration"),

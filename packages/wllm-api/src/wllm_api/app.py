@@ -79,7 +79,9 @@ def create_app(
     access = access or Access()
     repeated = [name for name, count in Counter(name for model in models for name in model.names).items() if count > 1]
     if repeated:
-        raise RepeatedModelName(f"Two models are called '{repeated[0]}'. Give each a name of its own.")
+        raise RepeatedModelName(
+            f"Two models are called '{repeated[0]}'. Give each a name of its own, as a --models-file does."
+        )
     serving = Serving(
         models,
         access=access,

@@ -19,6 +19,7 @@ from wllm.default_model import default_model
 from wllm.flags import add_engine_flags, engine_settings
 from wllm.server_flags import add_server_flags
 from wllm_api.settings import Parsers
+from wllm_runtime import ConfigError, EngineConfig
 
 # Those that concern one model, beside the engine's.
 _OF_A_MODEL = frozenset({"keep-alive", "tool-parser", "reasoning-parser"})
@@ -115,7 +116,12 @@ def _model_of_table(name: str, table: object, args: argparse.Namespace) -> Model
     parser = _TableParser(where)
     for key, value in flags.items():
         parser.take(key, value, own)
-    return _model(own, {"model": model, **engine_settings(own)}, (name, *more), f"from {args.models_file}")
+    settings = {"model": model, **engine_settings(own)}
+    try:
+        EngineConfig(**settings)  # here, where the table is known
+    except ConfigError as error:
+        raise ModelsError(f"{where}: {error}") from None
+    return _model(own, settings, (name, *more), f"from {args.models_file}")
 
 
 def _dotted(name: str, table: Mapping[str, Any]) -> str | None:
